@@ -1,0 +1,5 @@
+"""What every page's frame needs."""
+
+
+def shell(request):
+    return {}

@@ -1,0 +1,75 @@
+"""The Celery app: its queues, and the table of ticks. A message is a wake-up that carries at most one id.
+
+Not used, on purpose: results, ETA or countdown, retries by the broker, chords, remote control. What must happen later
+is a row with a time, found by a sweeper; every tick is harmless when it is doubled or missed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+from kombu import Exchange, Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "healthboard.settings")
+
+from healthboard import config  # noqa: E402
+
+#: task prefix -> queue, one for each stage of the loop
+STAGES = ("collect", "decide", "repair", "verify", "notify")
+
+
+def every(seconds: float, *, least: float = 1.0) -> float:
+    """A tick's interval in seconds, shortened by the sandbox's speed."""
+    return max(seconds / config.speed(), least)
+
+
+#: name: (task, seconds between ticks at speed 1)
+TICKS = {
+    "collect EC2": ("workers.collect.ec2", 60),
+    "collect ECS": ("workers.collect.ecs", 60),
+    "read what is due": ("workers.decide.sweep", 15),
+    "see breadth": ("workers.decide.breadth", 30),
+    "expire, wake, resolve cases": ("workers.decide.cases", 30),
+    "wake due repairs": ("workers.repair.sweep", 15),
+    "carry ends back to cases": ("workers.verify.sweep", 15),
+    "check invariants": ("workers.verify.invariants", 300),
+    "canary": ("workers.verify.canary", 30),
+    "send notices": ("workers.notify.sweep", 30),
+}
+
+app = Celery("healthboard")
+app.conf.update(
+    broker_url=config.read("REDIS_URL", "redis://127.0.0.1:6379/0"),
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "visibility_timeout": 600,
+        "unacked_restore_interval": 10,
+        "unacked_restore_throttle": 1,
+        "socket_connect_timeout": 3,
+        "socket_timeout": 30,
+        "global_keyprefix": config.read("HEALTHBOARD_REDIS_PREFIX", "healthboard:"),
+    },
+    task_serializer="json",
+    accept_content=["json"],
+    task_ignore_result=True,
+    result_backend=None,
+    worker_enable_remote_control=False,
+    worker_send_task_events=False,
+    worker_prefetch_multiplier=1,
+    worker_soft_shutdown_timeout=5,
+    worker_hijack_root_logger=False,
+    task_acks_late=False,
+    task_time_limit=240,
+    task_soft_time_limit=200,
+    task_queues=[Queue(stage, Exchange("healthboard"), routing_key=stage) for stage in STAGES],
+    task_default_queue="repair",
+    task_routes={f"workers.{stage}.*": {"queue": stage} for stage in STAGES},
+    timezone="UTC",
+    beat_schedule={
+        name: {"task": task, "schedule": every(seconds), "options": {"expires": max(every(seconds) * 5, 10)}}
+        for name, (task, seconds) in TICKS.items()
+    },
+    beat_schedule_filename=str(config.run_dir() / "beat-schedule"),
+    imports=[f"workers.{stage}.tasks" for stage in STAGES],
+)

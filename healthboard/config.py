@@ -1,0 +1,96 @@
+"""What the environment says, read once and checked loudly. No Django here: the supervisor and the sandbox use it too."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class BadSetting(Exception):
+    """A setting that cannot be used; the message is one line and says what to change."""
+
+
+def read(name: str, default: str = "") -> str:
+    """The variable, or the content of the file that `NAME_FILE` names (for secrets)."""
+    value = os.environ.get(name, "")
+    if value:
+        return value
+    path = os.environ.get(f"{name}_FILE", "")
+    if path:
+        try:
+            return Path(path).read_text().strip()
+        except OSError as error:
+            raise BadSetting(f"{name}_FILE={path} cannot be read: {error.strerror}") from error
+    return default
+
+
+def number(name: str, default: float, *, least: float = 0) -> float:
+    raw = read(name)
+    try:
+        value = float(raw) if raw else default
+    except ValueError:
+        raise BadSetting(f"{name}={raw} is not a number") from None
+    if value < least:
+        raise BadSetting(f"{name}={raw} must be at least {least:g}")
+    return value
+
+
+def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
+    value = read(name, default)
+    if value not in allowed:
+        raise BadSetting(f"{name}={value} must be one of: {', '.join(allowed)}")
+    return value
+
+
+def listed(name: str) -> list[str]:
+    return [part for part in re.split(r"[,\s]+", read(name)) if part]
+
+
+def mode() -> str:
+    return choice("HEALTHBOARD_MODE", "sandbox", ("sandbox", "aws"))
+
+
+def home() -> Path:
+    return Path(read("HEALTHBOARD_HOME") or ROOT / "var").resolve()
+
+
+def run_dir() -> Path:
+    return home() / "run"
+
+
+def speed() -> float:
+    """Sandbox only: AWS delays, policy times and collection intervals are divided by it."""
+    return number("HEALTHBOARD_SANDBOX_SPEED", 10, least=0.1) if mode() == "sandbox" else 1.0
+
+
+def port() -> int:
+    return int(number("PORT", 8000, least=1))
+
+
+def bind() -> str:
+    """Address that the web server listens on: loopback unless an aws installation says otherwise."""
+    if mode() == "aws":
+        return read("HEALTHBOARD_BIND", f"127.0.0.1:{port()}")
+    return f"127.0.0.1:{port()}"
+
+
+def secret(name: str) -> str:
+    """A secret made once and kept, readable by its owner only, in the run folder's parent."""
+    path = home() / "secrets" / name
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        pass
+    import secrets as tokens
+
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(handle, "w") as out:
+        out.write(tokens.token_urlsafe(48))
+    return path.read_text().strip()

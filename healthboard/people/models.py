@@ -1,0 +1,56 @@
+"""Who may do what, where; and the tokens of people, services and nodes."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+from healthboard.fleet.models import Account, Instance
+
+
+class Role(models.TextChoices):
+    VIEWER = "viewer", "viewer"
+    OPERATOR = "operator", "operator"
+    APPROVER = "approver", "approver"
+    ADMIN = "admin", "admin"
+
+
+class Grant(models.Model):
+    """A role for a person, in a scope; an empty part of the scope means all."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="grants")
+    role = models.CharField(max_length=10, choices=Role)
+    account = models.ForeignKey(Account, null=True, blank=True, on_delete=models.CASCADE)
+    region = models.CharField(max_length=32, blank=True)
+    pool = models.CharField(max_length=255, blank=True, help_text="name of a pool; empty means all")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "role", "account", "region", "pool"], name="grant_unique")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} {self.role}"
+
+
+class ApiToken(models.Model):
+    """A bearer token of a person or service; only its hash is kept."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+    expires_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)
+    used_at = models.DateTimeField(null=True)
+
+
+class NodeToken(models.Model):
+    """The credential of one node: its reports concern that instance and no other."""
+
+    instance = models.ForeignKey(Instance, on_delete=models.CASCADE, related_name="tokens")
+    hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+    expires_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True)

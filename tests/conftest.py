@@ -1,0 +1,31 @@
+"""Real parts: a PostgreSQL cluster of our own on a spare port, and an embedded Valkey; `HEALTHBOARD_TEST_DB=sqlite` for SQLite."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+# Before Django reads its settings: nothing of the caller's environment may lead a test to a real account.
+_HOME = Path(tempfile.mkdtemp(prefix="healthboard-tests-"))
+for name in [n for n in os.environ if n.startswith(("AWS_", "HEALTHBOARD_")) and n != "HEALTHBOARD_TEST_DB"]:
+    del os.environ[name]
+os.environ.update(HEALTHBOARD_MODE="sandbox", HEALTHBOARD_HOME=str(_HOME), HEALTHBOARD_LOG_LEVEL="WARNING")
+os.environ.pop("DATABASE_URL", None)
+os.environ.pop("REDIS_URL", None)
+
+from tests.services import Postgres  # noqa: E402
+
+_postgres: Postgres | None = None
+if os.environ.get("HEALTHBOARD_TEST_DB") != "sqlite":
+    _postgres = Postgres.start(_HOME / "postgres")
+    os.environ["DATABASE_URL"] = _postgres.url
+os.environ["REDIS_URL"] = "redis://127.0.0.1:1/0"  # refused at once: messages are only wake-ups
+
+
+def pytest_unconfigure(config):
+    if _postgres is not None:
+        _postgres.stop()
+    import shutil
+
+    shutil.rmtree(_HOME, ignore_errors=True)

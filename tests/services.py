@@ -1,0 +1,83 @@
+"""Servers that tests start for themselves, on spare loopback ports, ended by process id."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def spare_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _binary(name: str) -> str:
+    found = [str(p) for p in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)]
+    found += [shutil.which(name) or ""]
+    for path in found:
+        if path:
+            return path
+    raise RuntimeError(f"{name} not found: install PostgreSQL (Debian: apt-get install postgresql)")
+
+
+def _as_user() -> dict:
+    """PostgreSQL refuses root; as root its processes run as `nobody`."""
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@dataclass
+class Postgres:
+    process: subprocess.Popen
+    port: int
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return f"postgres://postgres@127.0.0.1:{self.port}/postgres"
+
+    @classmethod
+    def start(cls, folder: Path) -> Postgres:
+        folder.mkdir(parents=True)
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+            folder.parent.chmod(0o755)
+        env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/tmp"}
+        common = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": "/tmp", **_as_user()}
+        subprocess.run(
+            [_binary("initdb"), "-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+            check=True,
+            **common,
+        )
+        port = spare_port()
+        options = [
+            f"-p{port}", "-h127.0.0.1", "-k", "", "-F", "-c", "max_connections=200", "-c", "log_min_messages=fatal",
+        ]  # fmt: skip
+        common["stderr"] = subprocess.DEVNULL
+        process = subprocess.Popen([_binary("postgres"), "-D", str(folder), *options], start_new_session=True, **common)
+        server = cls(process, port, folder)
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return server
+            except OSError:
+                if process.poll() is not None:
+                    raise RuntimeError("PostgreSQL did not start") from None
+                time.sleep(0.05)
+        raise RuntimeError("PostgreSQL did not listen within 10 s")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)  # fast shutdown
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
