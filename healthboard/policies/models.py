@@ -6,6 +6,10 @@ from django.conf import settings
 from django.db import models
 
 
+class Immutable(Exception):
+    """A saved version was to be changed."""
+
+
 class Policy(models.Model):
     """Who it matches, and settings; an empty setting is inherited from the less specific policy, in the end from the
     fleet default, whose empty settings take `policies.defaults`."""
@@ -50,3 +54,8 @@ class PolicyVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.data.get('name', self.policy_id)} v{self.number}"
+
+    def save(self, *args, **kwargs):
+        if self.pk is not None:
+            raise Immutable("a policy version is never changed; save the policy to make a new one")
+        super().save(*args, **kwargs)

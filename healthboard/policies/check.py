@@ -1,0 +1,142 @@
+"""Whether the settings of a policy make sense, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from healthboard.diagnosis.signals import Action
+from healthboard.policies import fields
+from healthboard.policies.codes import known
+from healthboard.policies.fields import BY_NAME, Setting
+from healthboard.policies.words import show
+
+CHANGING = (Action.DRAIN, Action.REBOOT, Action.RELOCATE, Action.REPLACE)
+
+
+def problems(settings: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Sentences by setting name; empty if the settings can be saved. Only what is set is checked."""
+    found: dict[str, list[str]] = {}
+
+    def say(name: str, sentence: str) -> None:
+        found.setdefault(name, []).append(sentence)
+
+    for name, value in settings.items():
+        setting = BY_NAME.get(name)
+        if setting is None:
+            say(name, f"There is no setting called {name}.")
+            continue
+        for sentence in _wrong(setting, value):
+            say(name, sentence)
+    if not found:
+        for name, sentence in contradictions(settings):
+            say(name, sentence)
+    return found
+
+
+def _wrong(setting: Setting, value: Any) -> list[str]:
+    title = setting.title
+    if value is None:
+        return [] if setting.optional else [f"{title} needs a value."]
+    match setting.kind:
+        case "choice":
+            return [] if value in setting.choices else [f"{title} must be one of {', '.join(setting.choices)}."]
+        case "yes_no":
+            return [] if isinstance(value, bool) else [f"{title} must be yes or no."]
+        case "count" | "seconds":
+            if isinstance(value, bool) or not isinstance(value, int):
+                return [f"{title} must be a whole number{' of seconds' if setting.kind == 'seconds' else ''}."]
+            return _bounds(setting, value)
+        case "share":
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                return [f"{title} must be a number."]
+            return _bounds(setting, value)
+        case "text":
+            return [] if isinstance(value, str) and len(value) <= 150 else [f"{title} must be a short text."]
+        case "names":
+            fine = isinstance(value, list) and all(isinstance(n, str) and 0 < len(n) <= 150 for n in value)
+            return [] if fine else [f"{title} must be a list of names."]
+        case "ladder":
+            if not isinstance(value, list) or not all(rung in setting.choices for rung in value):
+                return [f"{title} may hold {', '.join(setting.choices)}."]
+            if len(set(value)) != len(value):
+                return [f"{title} names a repair twice."]
+            return [] if value == sorted(value, key=fields.ACTIONS.index) else [f"{title} must go from light to heavy."]
+        case "codes":
+            return _codes(value)
+    raise AssertionError(setting.kind)
+
+
+def _bounds(setting: Setting, value: float) -> list[str]:
+    if setting.least <= value <= setting.most:
+        return []
+    low, high = (show(setting, bound) for bound in (setting.least, setting.most))
+    return [f"{setting.title} must be between {low} and {high}."]
+
+
+def _codes(value: Any) -> list[str]:
+    if not isinstance(value, dict):
+        return ["Exceptions must be given per code."]
+    found = []
+    for code, entry in value.items():
+        if not known(code):
+            found.append(f"{code}: there is no such code.")
+        if not isinstance(entry, dict) or not entry:
+            found.append(f"{code}: says nothing; give a mode, an action or both.")
+            continue
+        found += [f"{code}: {text}" for text in _entry(entry)]
+    return found
+
+
+def _entry(entry: Mapping[str, Any]) -> list[str]:
+    found = [f"there is no {key}; use {', '.join(fields.CODE_KEYS)}." for key in entry if key not in fields.CODE_KEYS]
+    mode, action, verdict = entry.get("mode"), entry.get("action"), entry.get("verdict")
+    if mode is not None and mode not in fields.MODES:
+        found.append(f"the mode {mode} does not exist; use auto, ask or observe.")
+    if action is not None and action not in fields.POLICY_ACTIONS:
+        found.append(f"the action {action} cannot be set; use one of {', '.join(fields.POLICY_ACTIONS)}.")
+    if verdict is not None and verdict not in fields.POLICY_VERDICTS:
+        found.append(f"the verdict {verdict} cannot be set; use one of {', '.join(fields.POLICY_VERDICTS)}.")
+    count, window = entry.get("count"), entry.get("window_s")
+    if (count is None) != (window is None):
+        found.append("a number of times and a window belong together, such as 3x in 24h.")
+    elif count is not None and not (_whole(count, 2, 1000) and _whole(window, 60, 30 * fields.DAY)):
+        found.append("repetition must be from 2 to 1000 times within 1 minute to 30 days.")
+    if mode == "observe" and action in CHANGING:
+        found.append(f"observe and {action} contradict each other: what is only observed is never repaired.")
+    if mode in ("auto", "ask") and action in (Action.NONE, Action.WATCH):
+        found.append(f"{mode} and {action} contradict each other: {action} repairs nothing. Use observe.")
+    if verdict in ("WORKLOAD", "WATCH") and (mode in ("auto", "ask") or action in CHANGING):
+        found.append(f"the verdict {verdict} never leads to a repair, so it takes neither auto nor ask nor a repair.")
+    if count is not None and (mode == "observe" or verdict == "HARDWARE"):
+        what = "it is only observed" if mode == "observe" else "it is one already"
+        found.append(f"raising it to a hardware failure on repetition has no effect, since {what}.")
+    return found
+
+
+def _whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def contradictions(s: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Between settings that this policy itself sets."""
+    found = []
+    if s.get("mode_hardware") == "observe" and s.get("mode_ambiguous") in ("ask", "auto"):
+        found.append(
+            ("mode_ambiguous", "Clear failures are only observed, so ambiguous ones cannot be asked about or repaired.")
+        )
+    if s.get("mode_hardware") == "ask" and s.get("mode_ambiguous") == "auto":
+        found.append(("mode_ambiguous", "Ambiguous findings cannot be repaired alone while clear failures are asked."))
+    if s.get("mode_hardware") == "auto" and s.get("tries_24h") == 0:
+        found.append(("tries_24h", "Repairing without a person needs at least one try in 24 hours."))
+    if s.get("mode_hardware") == "auto" and s.get("budget_absolute") == 0:
+        found.append(("budget_absolute", "Repairing without a person needs room for at least one instance."))
+    if s.get("mode_hardware") == "auto" and s.get("repairs_per_hour") == 0:
+        found.append(("repairs_per_hour", "Repairing without a person needs at least one repair per hour."))
+    if s.get("mode_hardware") == "observe":
+        for code, entry in (s.get("codes") or {}).items():
+            if entry.get("mode") == "auto":
+                found.append(("codes", f"{code}: auto contradicts the policy, which only observes clear failures."))
+    if s.get("undo_s", 0) and s.get("expiry_s") and s["undo_s"] >= s["expiry_s"]:
+        found.append(("undo_s", "The undo time must be shorter than the time after which a question expires."))
+    return found
