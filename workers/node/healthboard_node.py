@@ -306,7 +306,10 @@ class NvmlReader:
     """Reads all GPUs through pynvml. Lives in the child; every call may hang or end the process."""
 
     def __init__(self, nvml, progress):
+        from ctypes import byref  # only the child pays for it
+
         self.nvml = nvml
+        self.byref = byref
         self.progress = progress
         self.ready = False
 
@@ -458,7 +461,7 @@ class NvmlReader:
         if struct is None:
             return None
         status = struct()
-        if self._call("nvmlDeviceGetSramEccErrorStatus", h, status) is None:
+        if self._call("nvmlDeviceGetSramEccErrorStatus", h, self.byref(status)) is None:
             return None
         return bool(status.bThresholdExceeded)
 
@@ -486,7 +489,8 @@ class NvmlReader:
             if make is None:
                 continue
             info = make()
-            if self._call(call, h, info) is not None:
+            # By reference: the binding would hand the structure over by value, and the library would crash.
+            if self._call(call, h, self.byref(info)) is not None:
                 break
             info = None
         if info is None or int(info.state) == 0:  # 0 is NVML's own "not supported"
@@ -811,7 +815,7 @@ def machine_identity(sysfs):
 #: kmsg record: "priority,sequence,microseconds,flags[,…];text"
 RECORD = re.compile(r"^(\d+),(\d+),(\d+),[^;]*;(.*)$", re.S)
 OF_INTEREST = re.compile(
-    r"^(?:NVRM\b|nvidia-nvswitch\b|nvidia-modeset: (?:ERROR|WARNING)"
+    r"^(?:NVRM\b|nvidia-nvswitch\d*\b|nvidia-modeset: (?:ERROR|WARNING)"
     r"|(?:pcieport|nvidia) [0-9a-f:.]+: |pciehp [0-9a-f:.]+|pci [0-9a-f:.]+: AER|AER: |\{\d+\}\[Hardware Error\])"
 )
 URGENT = re.compile(r"^NVRM: (?:Xid\b|GPU .*fallen off the bus)|^nvidia-nvswitch.*\bSXid\b|fallen off the bus")

@@ -1,0 +1,181 @@
+"""The running reporter and a server that comes, goes, refuses and forgets."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+
+from tests.node.machine import BOOT, Server, schema_errors
+from workers.node import healthboard_node as node
+
+XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+
+
+def _texts(report):
+    return [x["text"] for x in report["kernel"]]
+
+
+def test_reports_arrive_in_order_with_the_credential_and_fit_the_schema(machine, server, reporter):
+    reporter(server)
+    server.wait(lambda r: len(server.reports) >= 4)
+    reports = server.reports[:4]
+    assert [e for r in reports for e in schema_errors(r, node.REPORT_SCHEMA)] == []
+    assert [r["seq"] - reports[0]["seq"] for r in reports] == [0, 1, 2, 3]
+    assert {r["boot_id"] for r in reports} == {BOOT}
+    assert server.posts[0][:2] == ("/api/v1/node/reports", "Bearer node-token-1")
+
+
+def test_an_xid_is_reported_at_once_with_the_flight_recorder(machine, server, reporter):
+    reporter(server, HEALTHBOARD_INTERVAL="30")
+    server.wait(lambda r: r["gpu_count"] == 8)
+    machine.set(0, lost=1)
+    began = time.monotonic()
+    machine.say(XID79, 7)
+    report = server.wait(lambda r: r["kernel"])
+    assert time.monotonic() - began < 5
+    assert (_texts(report), report["kernel"][0]["seq"]) == ([XID79], 7)
+    assert (report["gpus"][0]["status"], report["gpus"][0]["uuid"]) == ("lost", machine.uuid(0))
+    assert report["recorder"][0]["gpus"][machine.uuid(0)]["temperature_c"] == 45
+    assert schema_errors(report, node.REPORT_SCHEMA) == []
+
+
+def test_the_recorder_comes_only_when_something_breaks(machine, server, reporter):
+    reporter(server)
+    server.wait(lambda r: len(server.reports) >= 3)
+    assert [r["recorder"] for r in server.reports[:3]] == [[], [], []]
+    machine.set(2, remap="0 9 0 1")
+    report = server.wait(lambda r: r["recorder"])
+    assert report["gpus"][2]["row_remap"]["failure"] is True
+
+
+def test_while_the_server_is_away_reports_wait_and_then_come_in_order(machine, reporter):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    process = reporter(f"http://127.0.0.1:{port}", HEALTHBOARD_BACKOFF="0.05")
+    machine.say(XID79, 7)
+    spool = machine.path / "state/spool.jsonl"
+    deadline = time.monotonic() + 10
+    while not (spool.exists() and spool.read_bytes().count(b"\n") >= 5) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)  # what waits outlives the process
+    assert process.wait(5) == 0
+    waiting = [json.loads(x)["seq"] for x in spool.read_text().splitlines()]
+    server = Server()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        reporter(server)
+        server.wait(lambda r: r["seq"] > waiting[-1])
+        numbers = [r["seq"] for r in server.reports]
+        assert numbers[: len(waiting)] == waiting
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert [t for r in server.reports for t in _texts(r)] == [XID79]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_restart_goes_on_counting_and_loses_no_kernel_line(machine, server, reporter):
+    machine.say(XID79, 7)
+    first = reporter(server)
+    server.wait(lambda r: r["kernel"])
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(5) == 0
+    machine.say(XID79 + " again", 8)  # while nobody looks
+    count = len(server.reports)
+    reporter(server)
+    server.wait(lambda r: XID79 + " again" in _texts(r))
+    numbers = [r["seq"] for r in server.reports]
+    assert len(server.reports) > count
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert [x["seq"] for r in server.reports for x in r["kernel"]] == [7, 8]
+
+
+def test_a_kill_in_the_middle_loses_no_kernel_line(machine, server, reporter):
+    for seq in range(1, 40):
+        machine.say(f"NVRM: Xid (PCI:0000:3b:00): 31, number {seq}", seq)
+        if seq in (10, 25):
+            victim = reporter(server)
+            server.wait(lambda r, seq=seq: any(x["seq"] == seq for x in r["kernel"]))
+            victim.kill()
+            victim.wait(5)
+    reporter(server)
+    server.wait(lambda r: any(x["seq"] == 39 for x in r["kernel"]))
+    got = {x["seq"]: x["text"] for r in server.reports for x in r["kernel"]}
+    assert sorted(got) == list(range(1, 40))
+
+
+def test_what_cannot_be_healed_is_said_once_and_dropped(machine, server, reporter):
+    server.answers = [(422, None), (422, None), (400, None), (409, None)]
+    process = reporter(server)
+    server.wait(lambda r: len(server.reports) >= 2)
+    refused = process.errors.read_text()
+    assert refused.count("refuses a report (422)") == 1
+    assert [p[2] for p in server.posts[:5]] == [422, 422, 400, 409, 200]
+
+
+def test_what_may_be_healed_is_kept(machine, server, reporter):
+    server.answers = [(401, None), (503, None), (429, None)]
+    reporter(server)
+    report = server.wait(lambda r: True)
+    server.wait(lambda r: r["seq"] == report["seq"] + 3)
+    assert [p[2] for p in server.posts[:4]] == [401, 503, 429, 200]
+    numbers = [r["seq"] for r in server.reports]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))  # the first one was not lost
+
+
+def test_a_report_that_is_too_large_goes_without_its_recorder(machine, server, reporter):
+    server.refuse = lambda report: 413 if report["recorder"] else None
+    reporter(server)
+    server.wait(lambda r: len(server.reports) >= 2)
+    machine.say(XID79, 7)
+    report = server.wait(lambda r: r["kernel"])
+    assert 413 in [p[2] for p in server.posts]
+    assert (report["recorder"], _texts(report)) == ([], [XID79])
+
+
+def test_a_report_that_is_too_large_all_the_same_blocks_nothing(machine, server, reporter):
+    server.refuse = lambda report: 413 if report["kernel"] else None
+    machine.say(XID79, 7)
+    reporter(server)
+    server.wait(lambda r: len(server.reports) >= 2)
+    assert 413 in [p[2] for p in server.posts]
+
+
+def test_the_credential_is_read_from_its_file_and_renewed_from_it(machine, server, reporter):
+    token = machine.path / "token"
+    token.write_text("first\n")
+    reporter(server, HEALTHBOARD_NODE_TOKEN="", HEALTHBOARD_NODE_TOKEN_FILE=str(token))
+    server.wait(lambda r: True)
+    token.write_text("second\n")
+    deadline = time.monotonic() + 5
+    while server.posts[-1][1] != "Bearer second" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (server.posts[0][1], server.posts[-1][1]) == ("Bearer first", "Bearer second")
+
+
+def test_bad_settings_give_one_line(machine):
+    for env, word in (
+        ({"HEALTHBOARD_URL": ""}, "HEALTHBOARD_URL is not set"),
+        ({"HEALTHBOARD_URL": "http://203.0.113.9"}, "https"),
+        ({"HEALTHBOARD_URL": "ftp://example.com"}, "https"),
+        ({"HEALTHBOARD_URL": "https://example.com"}, "HEALTHBOARD_NODE_TOKEN"),
+        ({"HEALTHBOARD_URL": "https://example.com", "HEALTHBOARD_INTERVAL": "often"}, "HEALTHBOARD_INTERVAL"),
+    ):
+        machine.env.update({"HEALTHBOARD_NODE_TOKEN": "", **env})
+        status, _, err = machine.run()
+        assert (status, len(err.splitlines()), word in err) == (2, 1, True), err
+
+
+def test_http_is_taken_for_loopback_alone():
+    for url in ("http://127.0.0.1:8000", "http://localhost:1", "http://[::1]:80", "https://hb.example.com/prefix"):
+        assert node.check_url(url)
+    for url in ("http://10.0.0.1", "http://localhost.example.com", "http://127.0.0.1.example.com", "//x", "https://:1"):
+        try:
+            node.check_url(url)
+        except node.ConfigError:
+            continue
+        raise AssertionError(url)

@@ -1,0 +1,123 @@
+"""A driver that hangs, crashes or changes: signals of their own, and no storm of children."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from workers.node import healthboard_node as node
+
+
+def test_a_hang_is_told_within_the_limit_with_its_place(machine, probe):
+    machine.set(3, hang="nvmlDeviceGetRemappedRows")
+    eye = probe(HEALTHBOARD_NVML_INIT_TIMEOUT="1", HEALTHBOARD_NVML_TIMEOUT="0.5")
+    began = time.monotonic()
+    reading = eye.read()
+    assert reading["state"] == "hung"
+    assert f"GPU 3 {machine.uuid(3)}" in reading["detail"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_hang_in_the_library_itself_is_told(machine, probe):
+    machine.write("init hang")
+    reading = probe(HEALTHBOARD_NVML_INIT_TIMEOUT="0.5", HEALTHBOARD_NVML_TIMEOUT="0.5").read()
+    assert (reading["state"], "nvmlInit" in reading["detail"]) == ("hung", True)
+
+
+@pytest.mark.parametrize("where", ["gpu 6 crash nvmlDeviceGetTemperature", "init crash"])
+def test_a_crash_is_told_with_its_signal(machine, probe, where):
+    machine.write(where)
+    reading = probe().read()
+    assert (reading["state"], reading["code"]) == ("crashed", -11)
+    assert "SIGSEGV" in reading["detail"]
+
+
+def test_after_a_crash_the_probe_comes_back_when_the_driver_is_well_again(machine, probe):
+    mark = machine.mark()
+    machine.set(6, crash="nvmlDeviceGetTemperature")
+    eye = probe()
+    assert eye.read()["state"] == "crashed"
+    machine.reset(mark)
+    deadline = time.monotonic() + 5
+    while (reading := eye.read())["state"] != "ok" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert (reading["state"], len(reading["gpus"])) == ("ok", 8)
+
+
+def test_the_pause_between_children_doubles_and_their_number_is_bounded(machine, probe):
+    machine.write("init crash")
+    eye = probe(HEALTHBOARD_NVML_RESPAWN="0.01")
+    pauses = []
+    for _ in range(4):
+        assert eye.read()["state"] == "crashed"
+        pauses.append(eye.not_before - time.monotonic())
+        assert eye.read()["state"] == "crashed"  # within the pause: the same trouble, and no child
+        while time.monotonic() < eye.not_before:
+            time.sleep(0.005)
+    assert len(eye.started) == 4
+    assert pauses[3] > 3 * pauses[0]
+    for _ in range(node.NvmlProbe.PER_HOUR * 2):
+        eye.not_before = 0.0
+        assert eye.read()["state"] == "crashed"
+    assert len(eye.started) == node.NvmlProbe.PER_HOUR
+    assert eye.proc is None
+
+
+class Unkillable(node.NvmlProbe):
+    """SIGKILL does nothing to a process in uninterruptible sleep."""
+
+    def _kill(self, proc):
+        self.victim = proc
+
+
+def test_a_child_that_cannot_be_killed_blocks_nobody_and_gets_no_sibling(machine):
+    mark = machine.mark()
+    machine.set(0, hang="nvmlDeviceGetUUID")
+    machine.env.update(HEALTHBOARD_NVML_INIT_TIMEOUT="0.4", HEALTHBOARD_NVML_TIMEOUT="0.4")
+    eye = Unkillable(node.Settings(machine.env))
+    try:
+        assert eye.read()["state"] == "hung"
+        machine.reset(mark)
+        eye.not_before = 0.0
+        began = time.monotonic()
+        assert [eye.read()["state"] for _ in range(5)] == ["hung"] * 5
+        assert time.monotonic() - began < 0.3
+        assert len(eye.started) == 1
+        eye.close()
+        eye.victim.kill()
+        eye.victim.wait(5)
+        assert eye.read()["state"] == "ok"  # it went after all: now there may be another
+    finally:
+        eye.victim.kill()
+        eye.victim.wait(5)
+        node.NvmlProbe._kill(eye, eye.proc) if eye.proc else None
+        eye.close()
+
+
+def test_after_a_mismatch_a_fresh_child_loads_the_library_that_is_installed_now(machine, probe):
+    mark = machine.mark()
+    machine.write("init 18")
+    eye = probe()
+    assert eye.read()["state"] == "version_mismatch"
+    assert eye.read()["state"] == "version_mismatch"
+    machine.reset(mark)
+    deadline = time.monotonic() + 5
+    while (reading := eye.read())["state"] != "ok" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert reading["state"] == "ok"
+    assert len(eye.started) == 2
+
+
+def test_an_urgent_report_does_not_wait_for_a_slow_driver(machine, probe, monkeypatch):
+    machine.set(0, hang="nvmlDeviceGetUUID")
+    eye = probe(HEALTHBOARD_NVML_INIT_TIMEOUT="1")
+    reading = eye.read(wait_s=0.1)
+    assert (reading["state"], reading["code"]) == ("error", 10)  # not yet: that is not "hung"
+    assert eye.read()["state"] == "hung"
+
+
+def test_the_child_does_not_get_the_credential(machine, monkeypatch):
+    monkeypatch.setenv("HEALTHBOARD_NODE_TOKEN", "secret")
+    monkeypatch.setenv("HEALTHBOARD_NODE_TOKEN_FILE", "/etc/secret")
+    assert not [k for k in node.clean_env() if "TOKEN" in k]
