@@ -1,0 +1,46 @@
+"""``manage.py sandbox``: look at the running sandbox, or take its AWS away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from healthboard.sandbox import client, config
+
+
+class Command(BaseCommand):
+    help = "sandbox status [--json] | sandbox aws ok|off|throttle"
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True)
+        status = actions.add_parser("status", help="calls, activities, groups and instances")
+        status.add_argument("--json", action="store_true", help="everything, as one JSON object")
+        aws = actions.add_parser("aws", help="let AWS answer, fall silent, or throttle")
+        aws.add_argument("mode", choices=("ok", "off", "throttle"))
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if config.is_aws_mode():
+            raise CommandError("the sandbox does not exist in aws mode", returncode=2)
+        try:
+            if options["action"] == "aws":
+                answer = client.call("aws", {"mode": options["mode"]})
+                self.stdout.write(f"aws is {answer['aws']}")
+                return
+            status = client.call("status")
+        except (client.Unreachable, client.Refused, config.BadSetting) as error:
+            raise CommandError(str(error), returncode=2) from None
+        if options["json"]:
+            self.stdout.write(json.dumps(status))
+            return
+        self.stdout.write(f"{status['endpoint']}  aws {status['aws']}  {len(status['calls'])} calls")
+        for g in status["groups"]:
+            self.stdout.write(f"group {g['group']}: desired {g['desired']}, in service {g['in_service']}, standby {g['standby']}")
+        for i in status["instances"]:
+            agent = "connected" if i["agent_connected"] else "away"
+            self.stdout.write(
+                f"{i['instance_id']}  {i['name']:12} {i['state']:13} {i['pool'] or '-':8} {i['zone']}  "
+                f"{i['status'] or '-':9} agent {agent:9} tasks {i['tasks']}  {' '.join(i['faults'])}"
+            )

@@ -1,0 +1,118 @@
+"""EC2 RunInstances: launch templates, idempotent tokens, capacity."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from healthboard.sandbox.calls.ec2_instances import describe
+from healthboard.sandbox.calls.ec2_read import find_template, reserved, resolve_version
+from healthboard.sandbox.entities import Instance, Template, Token
+from healthboard.sandbox.hardware import TYPES
+from healthboard.sandbox.launch import launch, short_of, shortage_text, zone_of_subnet
+from healthboard.sandbox.protocol.errors import AwsError
+from healthboard.sandbox.world import World
+
+
+def run_instances(world: World, p: dict[str, Any]) -> dict[str, Any]:
+    low, high = p["MinCount"], p["MaxCount"]
+    if low < 1 or high < low:
+        raise AwsError("InvalidParameterValue", "The maximum count must not be below the minimum, which is at least 1")
+    token = p.get("ClientToken", "")
+    if len(token) > 64 or not token.isascii():
+        raise AwsError("InvalidParameterValue", "ClientToken: up to 64 ASCII characters")
+    known = world.tokens.get(token) if token else None
+    fingerprint = json.dumps(p, sort_keys=True, default=str)
+    if known is not None:
+        if known.params != fingerprint:
+            raise AwsError(
+                "IdempotentParameterMismatch",
+                f"Arguments on this idempotent request are inconsistent with arguments used in previous request(s). "
+                f"ClientToken: {token}",
+            )
+        return _answer(world, [world.instances[i] for i in known.instances])
+    template, version, data = _resolve(world, p)
+    zone = _zone(world, p, data)
+    type_ = data.get("InstanceType")
+    if type_ not in TYPES:
+        raise AwsError("InvalidParameterValue", f"Invalid value '{type_}' for InstanceType.")
+    if not data.get("ImageId"):
+        raise AwsError("MissingParameter", "The request must contain the parameter ImageId")
+    reservation = _reservation(world, data, type_, high)
+    if p.get("DryRun"):
+        raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+    if reservation is None and short_of(world, type_, zone):
+        raise AwsError("InsufficientInstanceCapacity", shortage_text(world, type_, zone))
+    market = (data.get("InstanceMarketOptions") or {}).get("MarketType")
+    made = [
+        launch(
+            world, type_=type_, zone=zone, image=data["ImageId"], tags=_tags(p, data), template=template,
+            version=version, data=data.get("UserData", ""), client_token=token,
+            protected=bool(data.get("DisableApiTermination")), market="spot" if market == "spot" else None,
+            reservation=reservation,
+        )
+        for _ in range(high)
+    ]  # fmt: skip
+    if token:
+        world.add(Token(id=token, params=fingerprint, instances=[i.id for i in made], at=world.now()))
+    return _answer(world, made)
+
+
+def _answer(world: World, made: list[Instance]) -> dict[str, Any]:
+    return {
+        "ReservationId": "r-" + made[0].id[2:],
+        "OwnerId": world.account,
+        "Instances": [describe(world, i) for i in made],
+    }
+
+
+def _resolve(world: World, p: dict[str, Any]) -> tuple[Template | None, str | None, dict[str, Any]]:
+    """The request over the template version: (template, version, merged launch data)."""
+    spec = p.get("LaunchTemplate")
+    if not spec:
+        return None, None, dict(p)
+    template = find_template(world, spec.get("LaunchTemplateId"), spec.get("LaunchTemplateName"))
+    version = resolve_version(template, spec.get("Version"))
+    data = {**template.versions[version], **{k: v for k, v in p.items() if k not in ("TagSpecifications", "LaunchTemplate")}}
+    data["TagSpecifications"] = template.versions[version].get("TagSpecifications", [])
+    return template, version, data
+
+
+def _tags(p: dict[str, Any], data: dict[str, Any]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for spec in [*data.get("TagSpecifications", []), *p.get("TagSpecifications", [])]:
+        if spec.get("ResourceType") == "instance":
+            tags.update({t["Key"]: t.get("Value", "") for t in spec.get("Tags", [])})
+    if any(key.startswith("aws:") for key in tags):
+        raise AwsError("InvalidParameterValue", "Tag keys starting with 'aws:' are reserved for internal use")
+    return tags
+
+
+def _zone(world: World, p: dict[str, Any], data: dict[str, Any]) -> str:
+    subnet = data.get("SubnetId") or next(
+        (n["SubnetId"] for n in data.get("NetworkInterfaces") or () if n.get("SubnetId")), None
+    )
+    if subnet:
+        zone = zone_of_subnet(world, subnet)
+        if zone is None:
+            raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
+        return zone
+    zone = (data.get("Placement") or {}).get("AvailabilityZone")
+    if zone:
+        if zone not in world.zones:
+            raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
+        return zone
+    return world.zones[world.count("zone") % len(world.zones)]
+
+
+def _reservation(world: World, data: dict[str, Any], type_: str, count: int) -> str | None:
+    target = (data.get("CapacityReservationSpecification") or {}).get("CapacityReservationTarget") or {}
+    id_ = target.get("CapacityReservationId")
+    if not id_:
+        return None
+    reservation = world.reservations.get(id_)
+    if reservation is None:
+        raise AwsError("InvalidCapacityReservationId.NotFound", f"The capacity reservation '{id_}' does not exist")
+    if reservation.type != type_ or reservation.total - reserved(world, id_) < count:
+        raise AwsError("ReservationCapacityExceeded", f"The requested reservation {id_} does not have sufficient capacity.")
+    return id_

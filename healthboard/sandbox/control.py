@@ -1,0 +1,75 @@
+"""The control URLs under ``/_sandbox/``: JSON in, JSON out, for loopback callers only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from healthboard.sandbox.injure import BadInjection, check, clear, inject
+from healthboard.sandbox.interfere import KINDS
+from healthboard.sandbox.status import status
+from healthboard.sandbox.world import Sandbox
+
+MODES = ("ok", "off", "throttle")
+
+
+class BadRequest(ValueError):
+    """One line for the caller."""
+
+
+def handle(sandbox: Sandbox, endpoint: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Raises BadRequest; KeyError for an unknown path."""
+    action = ACTIONS[path]
+    with sandbox.lock:
+        answer = action(sandbox, endpoint, body)
+        sandbox.flush()
+    return answer
+
+
+def _status(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    return status(sandbox, endpoint)
+
+
+def _health(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"ok": True, "aws": sandbox.mode, "worlds": [list(w) for w in sandbox.worlds]}
+
+
+def _inject(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    ids, code, gpu = body.get("instances") or [], str(body.get("code", "")), body.get("gpu")
+    try:
+        found = check(list(sandbox.worlds.values()), ids, code, gpu)
+    except BadInjection as bad:
+        raise BadRequest(str(bad)) from None
+    for world, instance in found:
+        if body.get("clear"):
+            clear(world, instance, code, gpu)
+        else:
+            inject(world, instance, code, gpu)
+    return {"ok": True, "instances": [i.id for _, i in found], "code": code}
+
+
+def _aws(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    if body.get("mode") not in MODES:
+        raise BadRequest(f"mode must be one of {', '.join(MODES)}")
+    sandbox.set_mode(body["mode"])
+    return {"ok": True, "aws": sandbox.mode}
+
+
+def _rules(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    rules = body.get("rules")
+    if rules is not None:
+        if not isinstance(rules, list) or any(r.get("do", "error") not in KINDS for r in rules):
+            raise BadRequest(f"rules: a list of objects; 'do' is one of {', '.join(KINDS)}")
+        sandbox.set_rules(rules)
+    return {"rules": sandbox.rules}
+
+
+ACTIONS: dict[str, Callable[[Sandbox, str, dict[str, Any]], dict[str, Any]]] = {
+    "status": _status,
+    "health": _health,
+    "inject": _inject,
+    "aws": _aws,
+    "rules": _rules,
+}
+#: what may be asked with GET
+READS = ("status", "health", "rules")

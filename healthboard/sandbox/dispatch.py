@@ -1,0 +1,117 @@
+"""One AWS request, from bytes to bytes."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from healthboard.sandbox.calls import handler_of, is_changing
+from healthboard.sandbox.interfere import Call, interfere
+from healthboard.sandbox.protocol import errors, serialize
+from healthboard.sandbox.protocol.errors import AwsError
+from healthboard.sandbox.protocol.models import SERVICES, protocol_of
+from healthboard.sandbox.protocol.parse import parse
+from healthboard.sandbox.world import Sandbox, World
+
+SCOPE = re.compile(r"Credential=([^/\s,]+)/(\d{8})/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")
+ACCOUNT = re.compile(r"(\d{12})")
+
+
+@dataclass(slots=True)
+class Answer:
+    """`status` None: end the connection without a word."""
+
+    status: int | None
+    content_type: str = ""
+    body: bytes = b""
+    request_id: str = ""
+
+
+def handle(sandbox: Sandbox, headers: Any, body: bytes) -> Answer:
+    request_id = str(uuid.uuid4())
+    service = "sts"
+    try:
+        key, region, service = _scope(headers)
+        account = _account(sandbox, key, service)
+        operation, params = parse(service, headers, body)
+    except AwsError as error:
+        return Answer(*errors.render(error, protocol_of(service), request_id), request_id)
+    call = Call(sandbox.now(), service, operation, account, region, params)
+    answer, delay = _serve(sandbox, call, request_id)
+    if delay:
+        time.sleep(delay)
+    return answer
+
+
+def _scope(headers: Any) -> tuple[str, str, str]:
+    """(access key, region, service) of the signature's credential scope. The signature itself is not checked."""
+    match = SCOPE.search(headers.get("Authorization") or "")
+    if not match:
+        raise AwsError("MissingAuthenticationToken", "Request is missing Authentication Token")
+    key, _, region, service = match.groups()
+    if service not in SERVICES:
+        raise AwsError("UnsupportedOperation", f"The sandbox does not know the service {service}.")
+    return key, region, service
+
+
+def _account(sandbox: Sandbox, key: str, service: str) -> str:
+    match = ACCOUNT.search(key)
+    if match and any(account == match.group(1) for account, _ in sandbox.worlds):
+        return match.group(1)
+    if service == "ec2":
+        raise AwsError("AuthFailure", "AWS was not able to validate the provided access credentials")
+    code = "UnrecognizedClientException" if service == "ecs" else "InvalidClientTokenId"
+    raise AwsError(code, "The security token included in the request is invalid.")
+
+
+def _serve(sandbox: Sandbox, call: Call, request_id: str) -> tuple[Answer, float]:
+    """Handler, log row and effects under one lock and in one commit, before the answer goes out."""
+    protocol = protocol_of(call.service)
+    with sandbox.lock:
+        world = sandbox.world(call.account, call.region)
+        behaviour = interfere(sandbox, call)
+        result: dict[str, Any] | None = None
+        error = behaviour.error
+        if not (behaviour.drop or error):
+            try:
+                result = handler_of(call.service, call.operation)(world, call.params)
+            except AwsError as refused:
+                error = refused
+        late = error or behaviour.error_after
+        outcome = behaviour.outcome or (late.code if late else "ok")
+        sandbox.store.log_call(
+            call.at, world.where, call.service, call.operation, target_of(world, call, result), outcome
+        )
+        if is_changing(call.operation):
+            sandbox.flush()
+        if behaviour.drop or (behaviour.drop_after and error is None):
+            return Answer(None), behaviour.delay_s
+        if late or result is None:
+            late = late or AwsError("InternalFailure", "no result")
+            return Answer(*errors.render(late, protocol, request_id), request_id), behaviour.delay_s
+        if behaviour.empty:
+            result = {k: [] if isinstance(v, list) else v for k, v in result.items() if "oken" not in k}
+    return Answer(*serialize.render(call.service, call.operation, result, request_id), request_id), behaviour.delay_s
+
+
+def target_of(world: World, call: Call, result: dict[str, Any] | None) -> str:
+    """The EC2 instance that a changing call is about, several with commas between; empty for reading calls."""
+    if not is_changing(call.operation):
+        return ""
+    p = call.params
+    if call.operation == "RunInstances":
+        return ",".join(i["InstanceId"] for i in (result or {}).get("Instances", ()))
+    ids = [*(p.get("InstanceIds") or ()), *([p["InstanceId"]] if p.get("InstanceId") else ())]
+    ids += [r for r in p.get("Resources") or () if str(r).startswith("i-")]
+    refs = [*(p.get("containerInstances") or ()), *([p["containerInstance"]] if p.get("containerInstance") else ())]
+    for ref in refs:
+        container = world.containers.get(str(ref).rpartition("/")[2])
+        if container:
+            ids.append(container.instance)
+    task = world.tasks.get(str(p.get("task", "")).rpartition("/")[2])
+    if task and task.container in world.containers:
+        ids.append(world.containers[task.container].instance)
+    return ",".join(dict.fromkeys(ids))

@@ -1,0 +1,1 @@
+"""The fleet that a new account and region starts with."""

@@ -1,0 +1,146 @@
+"""Bringing an instance into being, and ending it: shared by RunInstances, the groups and the default fleet."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+from healthboard.sandbox.entities import Group, Instance, Template
+from healthboard.sandbox.hardware import TYPES, gpus_of_host
+from healthboard.sandbox.injure import after_move
+from healthboard.sandbox.world import World
+
+PENDING_S, REGISTER_S, CHECKS_S = 40, 120, 110
+STOPPING_S, SHUTTING_DOWN_S, GONE_S = 60, 30, 3600
+
+
+def subnet_of(world: World, zone: str) -> str:
+    return "subnet-" + world.seeded("subnet", zone)[:17]
+
+
+def zone_of_subnet(world: World, subnet: str) -> str | None:
+    return next((z for z in world.zones if subnet_of(world, z) == subnet), None)
+
+
+def cluster_in(user_data: str) -> str | None:
+    """The cluster that the instance's user data names (ECS_CLUSTER=…), or None."""
+    try:
+        text = base64.b64decode(user_data, validate=True).decode("utf-8", "replace")
+    except ValueError:
+        text = user_data
+    match = re.search(r"ECS_CLUSTER=([\w-]+)", text)
+    return match.group(1) if match else None
+
+
+def user_data(cluster: str, pool: str) -> str:
+    text = f"#!/bin/bash\ncat >> /etc/ecs/ecs.config <<'EOF'\nECS_CLUSTER={cluster}\nECS_ENABLE_GPU_SUPPORT=true\n"
+    return base64.b64encode((text + f'ECS_INSTANCE_ATTRIBUTES={{"pool":"{pool}"}}\nEOF\n').encode()).decode()
+
+
+def short_of(world: World, type_: str, zone: str) -> bool:
+    return f"{type_}/{zone}" in world.shortages
+
+
+def shortage_text(world: World, type_: str, zone: str) -> str:
+    others = ", ".join(z for z in world.zones if z != zone)
+    return (
+        f"We currently do not have sufficient {type_} capacity in the Availability Zone you requested ({zone}). Our "
+        f"system will be working on provisioning additional capacity. You can currently get {type_} capacity by not "
+        f"specifying an Availability Zone in your request or choosing {others}."
+    )
+
+
+def launch(
+    world: World,
+    *,
+    type_: str,
+    zone: str,
+    image: str,
+    tags: dict[str, str],
+    template: Template | None = None,
+    version: str | None = None,
+    data: str = "",
+    group: Group | None = None,
+    **more: Any,
+) -> Instance:
+    """A new pending instance on a host of its own."""
+    number = world.count("instance")
+    instance_id = "i-" + world.seeded("instance", number)[:17]
+    system = {}
+    if template:
+        system = {"aws:ec2launchtemplate:id": template.id, "aws:ec2launchtemplate:version": version or template.default}
+    if group:
+        system["aws:autoscaling:groupName"] = group.id
+    pool = group.pool if group else template.pool if template else None
+    merged = {**tags, **system}
+    if pool and "Name" not in merged:
+        merged["Name"] = f"{pool}-{world.count(f'name/{pool}'):02d}"
+    host = world.count("host")
+    instance = Instance(
+        id=instance_id,
+        type=type_,
+        zone=zone,
+        image=image,
+        name=merged.get("Name", ""),
+        private_ip=f"10.{number // 62500 % 250}.{number // 250 % 250}.{number % 250 + 4}",
+        launched_at=world.now(),
+        until=world.after(PENDING_S),
+        tags=merged,
+        template=template.id if template else None,
+        template_version=version,
+        pool=pool,
+        cluster=cluster_in(data) if data else None,
+        provider=group.provider if group else None,
+        user_data=data,
+        host=host,
+        **more,
+    )
+    identify(world, instance)
+    return world.add(instance)
+
+
+def identify(world: World, instance: Instance) -> None:
+    instance.gpus = gpus_of_host(TYPES[instance.type], world.config.seed, *world.where, "host", instance.host)
+
+
+def boot(world: World, instance: Instance) -> None:
+    """The kernel starts: new boot id, empty log, checks initializing for a while."""
+    now = world.now()
+    instance.boot_id = world.new_uuid("boot")
+    instance.booted_at = now
+    instance.checks_ok_at = world.after(CHECKS_S)
+    instance.kmsg_seq = 400
+    instance.kernel = []
+    instance.console = [f"[    0.000000] Linux version 6.1.0 (boot {instance.boot_id})"]
+    instance.report_seq = 0
+
+
+def move_to_new_host(world: World, instance: Instance) -> None:
+    instance.host = world.count("host")
+    identify(world, instance)
+    after_move(instance)
+
+
+def terminate(world: World, instance: Instance, reason: str = "Client.UserInitiatedShutdown") -> None:
+    if instance.state in ("shutting-down", "terminated"):
+        return
+    text = {
+        "Client.UserInitiatedShutdown": "User initiated",
+        "Server.SpotInstanceTermination": "Service initiated",
+    }.get(reason, "User initiated")
+    container = world.container_of.get(instance.id)
+    instance.ecs_knows = container is not None and container.connected
+    instance.state = "shutting-down"
+    instance.until = world.after(SHUTTING_DOWN_S)
+    instance.reboot_at = instance.reboot_until = None
+    instance.state_reason = [reason, f"{reason}: {text.lower()} shutdown"]
+    instance.transition_reason = text
+
+
+def stop(world: World, instance: Instance) -> None:
+    instance.state = "stopping"
+    instance.until = world.after(STOPPING_S)
+    instance.reboot_at = instance.reboot_until = None
+    instance.state_reason = ["Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown"]
+    instance.transition_reason = "User initiated"

@@ -1,0 +1,1 @@
+"""Requests into dicts and dicts into answers, driven by botocore's own service models."""
