@@ -1,0 +1,209 @@
+"""Stores a report that was accepted. An unchanged one costs three queries: the token, the head, what is asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from healthboard import clock, wake
+from healthboard.api.node_schema import Report
+from healthboard.diagnosis import node_report
+from healthboard.diagnosis.parsed import parse_time
+from healthboard.fleet import gpus, heads, record
+from healthboard.fleet.models import HealthEvent, Instance, NodeRequest, Source
+
+#: a clock may run ahead by so much
+AHEAD = timedelta(minutes=2)
+#: a report that was under way for longer is dated by its sender: it waited in the node's spool
+PROMPT = timedelta(seconds=60)
+#: an answer that asked for a verb may have been lost: the verb is asked for again, the node runs it once
+ASK_AGAIN = timedelta(seconds=60)
+LEAST_INTERVAL_S = 3.0
+MEASURE_EVERY_S = 15.0
+SEEN_EVERY_S = 10.0
+BURST_SIZE, PER_SECOND = 120.0, 4.0
+
+
+class TooFarAhead(ValueError):
+    """The report is dated in the future; nothing is stored."""
+
+
+class Limiter:
+    """A bucket per key in this process's memory: `size` at once, `rate` a second after that."""
+
+    def __init__(self, size: float, rate: float, tick: Callable[[], float] = time.monotonic) -> None:
+        self.size, self.rate, self.tick = size, rate, tick
+        self.lock = threading.Lock()
+        self.buckets: dict[int, tuple[float, float]] = {}
+
+    def wait(self, key: int) -> int:
+        """0 if there is room, else seconds until there is."""
+        now = self.tick()
+        with self.lock:
+            left, at = self.buckets.get(key, (self.size, now))
+            left = min(self.size, left + (now - at) * self.rate)
+            if left < 1:
+                self.buckets[key] = (left, now)
+                return max(1, round((1 - left) / self.rate))
+            self.buckets[key] = (left - 1, now)
+            if len(self.buckets) > 50_000:
+                self.buckets.clear()
+        return 0
+
+
+class Every:
+    """True for a key at most once in `seconds`, in this process's memory."""
+
+    def __init__(self, seconds: float, tick: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self.tick = seconds, tick
+        self.last: dict[Any, float] = {}
+
+    def due(self, key: Any) -> bool:
+        now = self.tick()
+        if now - self.last.get(key, -1e18) < self.seconds:
+            return False
+        if len(self.last) > 50_000:
+            self.last.clear()
+        self.last[key] = now
+        return True
+
+
+limiter = Limiter(BURST_SIZE, PER_SECOND)
+limited = limiter.wait
+_measure = Every(MEASURE_EVERY_S)
+_seen = Every(SEEN_EVERY_S)
+_heard = Every(LEAST_INTERVAL_S)
+
+
+def interval_s() -> float:
+    """Seconds that a node waits between two reports."""
+    return max(heads.interval("node").total_seconds(), LEAST_INTERVAL_S)
+
+
+def take(instance: Instance, report: Report) -> dict[str, Any]:
+    """Store the report and say what is asked of the node. Raises BadReport or TooFarAhead before storing anything."""
+    received = clock.now()
+    told = node_report.read(_plain(report, received), received_at=received)
+    sent_at = parse_time(report.sent_at) or received
+    if sent_at > received + AHEAD:
+        seconds = round((sent_at - received).total_seconds())
+        raise TooFarAhead(f"the report is dated {seconds} s ahead of this server: set the node's clock (chrony, ntpd)")
+    at = received if received - sent_at < PROMPT else sent_at
+    extra = gpus.identity(told.gpus)
+    digest = heads.digest_of(told.readings, extra)
+    quiet = not told.events and not report.results and not report.recorder
+    measure = _measure.due(instance.pk)
+    if quiet and not measure and record.confirm(instance, "node", at, digest, boot_id=told.boot_id, seq=told.seq):
+        _mark_seen(instance, received)
+        return _answer(instance, received)
+    with transaction.atomic():
+        item = record.Item(instance, told.readings, told.events, told.boot_id, told.seq, extra)
+        outcome = record.record_many("node", at, [item])[instance.pk]
+        if outcome.duplicate:
+            return {"accepted": True, "duplicate": True, "requests": [], "interval_s": interval_s()}
+        if outcome.changed or measure:
+            gpus.sync(instance, told.gpus, received)
+        _update(instance, report, told, received)
+        _results(instance, report, received)
+        _recorder(instance, report, received)
+    _mark_seen(instance, received)
+    return _answer(instance, received)
+
+
+def _plain(report: Report, received: datetime) -> dict[str, Any]:
+    """As `node_report.read` takes it; an unknown uptime gives a boot time that nobody keeps."""
+    plain = report.model_dump(by_alias=True)
+    if plain["uptime_s"] is None:
+        plain["uptime_s"] = 0.0
+    return plain
+
+
+def _update(instance: Instance, report: Report, told: node_report.NodeReading, received: datetime) -> None:
+    """Write what changed of the instance itself. The boot time wavers with each report: the boot's first word counts."""
+    values: dict[str, Any] = {}
+    if instance.boot_id != told.boot_id:
+        values.update(boot_id=told.boot_id, booted_at=told.booted_at if report.uptime_s is not None else None)
+    if told.driver and instance.driver_version != told.driver[:32]:
+        values["driver_version"] = heads.text(told.driver, 32)
+    if instance.reporter_version != report.reporter[:32]:
+        values["reporter_version"] = heads.text(report.reporter, 32)
+    if values:
+        Instance.objects.filter(pk=instance.pk).update(node_seen_at=received, **values)
+
+
+def _mark_seen(instance: Instance, received: datetime) -> None:
+    if instance.node_seen_at is None or _seen.due(instance.pk):
+        Instance.objects.filter(pk=instance.pk).update(node_seen_at=received)
+    place = (instance.account_id, instance.region)
+    if _heard.due(place):
+        _heard_from(place, received)
+
+
+def _heard_from(place: tuple[int, str], received: datetime) -> None:
+    """The node source of the place: one round per interval in which any node was heard."""
+    account, region = place
+    known = Source.objects.filter(account_id=account, region=region, name="node", scope="")
+    recent = Q(succeeded_at__gte=received - heads.gap_after("node"))
+    if known.filter(recent).update(
+        attempted_at=received, succeeded_at=received, error="", good_rounds=F("good_rounds") + 1, calls=F("calls") + 1
+    ):
+        return
+    values = {"attempted_at": received, "succeeded_at": received, "error": "", "good_rounds": 1}
+    Source.objects.update_or_create(
+        account_id=account, region=region, name="node", scope="", defaults={**values, "interval_s": interval_s()}
+    )
+
+
+def _results(instance: Instance, report: Report, received: datetime) -> None:
+    for result in report.results:
+        if not result.request.isascii() or not result.request.isdigit() or len(result.request) > 18:
+            continue
+        answered = NodeRequest.objects.filter(
+            pk=int(result.request), instance=instance, verb=result.verb, answered_at=None
+        ).update(
+            answered_at=received,
+            ok=result.ok,
+            output=heads.text(result.output, 70_000),
+            checks=heads.clean([check.model_dump() for check in result.checks]),
+        )
+        if answered:
+            wake.wake("workers.decide.instance", instance.pk)
+
+
+def _recorder(instance: Instance, report: Report, received: datetime) -> None:
+    """The flight recorder is kept beside the events; nothing is decided on it."""
+    if not report.recorder:
+        return
+    samples = heads.clean([sample.model_dump() for sample in report.recorder])
+    HealthEvent.objects.create(
+        instance=instance,
+        source="node",
+        code="FLIGHT_RECORDER",
+        at=received,
+        last_at=received,
+        received_at=received,
+        boot_id=report.boot_id,
+        text=f"{len(samples)} samples before the trouble",
+        attrs={"samples": samples},
+        backlog=True,
+    )
+
+
+def _answer(instance: Instance, received: datetime) -> dict[str, Any]:
+    """What is asked of the node and was not answered yet."""
+    open_ones = NodeRequest.objects.filter(instance=instance, answered_at=None, expires_at__gt=received)
+    asked = list(open_ones.filter(Q(delivered_at=None) | Q(delivered_at__lt=received - ASK_AGAIN)).order_by("pk")[:8])
+    if asked:
+        NodeRequest.objects.filter(pk__in=[row.pk for row in asked]).update(delivered_at=received)
+    return {
+        "accepted": True,
+        "duplicate": False,
+        "requests": [{"id": str(row.pk), "verb": row.verb} for row in asked],
+        "interval_s": interval_s(),
+    }

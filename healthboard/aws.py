@@ -1,0 +1,237 @@
+"""The one place that makes AWS clients.
+
+Sandbox mode: made-up keys and the sandbox's endpoint; every other host is refused just before a request would leave,
+whatever `AWS_*` or `~/.aws` hold. aws mode: the default credential chain, or a role per account.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import threading
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.exceptions import BotoCoreError, ClientError
+
+from healthboard import config
+from healthboard.config import BadSetting
+
+SANDBOX_ACCOUNT = "111122223333"
+SANDBOX_REGION = "us-east-1"
+#: attempts of a reading call, the first one included; a changing call is sent once, its effect is read back
+READ_ATTEMPTS = 4
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 20
+
+_lock = threading.RLock()
+_clients: dict[tuple, Any] = {}
+_sessions: dict[tuple, botocore.session.Session] = {}
+
+
+class Entry(NamedTuple):
+    """One account that we look after; `role` is the ARN to assume there, or empty."""
+
+    account: str
+    role: str
+
+
+class OutsideSandbox(Exception):
+    """Sandbox mode was about to talk to something that is not on loopback. Nothing was sent."""
+
+
+def accounts() -> list[Entry]:
+    """The entries of `HEALTHBOARD_ACCOUNTS`: `123456789012` or `123456789012=arn:aws:iam::…:role/name`."""
+    raw = config.listed("HEALTHBOARD_ACCOUNTS")
+    if not raw:
+        if config.mode() == "sandbox":
+            return [Entry(SANDBOX_ACCOUNT, "")]
+        raise BadSetting("HEALTHBOARD_ACCOUNTS is not set: name the accounts to look after, such as 123456789012")
+    found = []
+    for text in raw:
+        account, _, role = text.partition("=")
+        if not re.fullmatch(r"\d{12}", account):
+            raise BadSetting(f"HEALTHBOARD_ACCOUNTS: {text!r} is not an account of 12 digits")
+        if role and not re.fullmatch(r"arn:aws[\w-]*:iam::\d{12}:role/.+", role):
+            raise BadSetting(f"HEALTHBOARD_ACCOUNTS: {role!r} is not the ARN of a role")
+        found.append(Entry(account, role))
+    if len({e.account for e in found}) != len(found):
+        raise BadSetting("HEALTHBOARD_ACCOUNTS names an account twice")
+    return found
+
+
+def regions() -> list[str]:
+    found = config.listed("HEALTHBOARD_REGIONS")
+    if not found:
+        if config.mode() == "sandbox":
+            return [SANDBOX_REGION]
+        raise BadSetting("HEALTHBOARD_REGIONS is not set: name the regions to look after, such as eu-west-1")
+    for region in found:
+        if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
+            raise BadSetting(f"HEALTHBOARD_REGIONS: {region!r} is not a region")
+    return list(dict.fromkeys(found))
+
+
+def clusters() -> list[str]:
+    """Names of the clusters to look after; empty means all."""
+    return config.listed("HEALTHBOARD_CLUSTERS")
+
+
+def places() -> list[tuple[str, str]]:
+    """Each (account id, region) that we look after, in the order of the settings. Raises BadSetting."""
+    return [(entry.account, region) for entry in accounts() for region in regions()]
+
+
+def client(service: str, *, account: str, region: str, changing: bool = False) -> Any:
+    """A client for one account and region, kept for the life of the process and safe to share between threads.
+
+    `changing`: for calls that change something; they are sent exactly once and never repeated by botocore.
+    Raises BadSetting where the settings or credentials do not allow it.
+    """
+    endpoint = sandbox_endpoint() if config.mode() == "sandbox" else None
+    key = (os.getpid(), endpoint, service, account, region, changing)
+    with _lock:
+        made = _clients.get(key)
+        if made is None:
+            if endpoint:
+                made = _sandbox_client(service, account, region, changing, endpoint)
+            else:
+                made = _aws_client(service, account, region, changing)
+            _clients[key] = made
+    return made
+
+
+def check() -> list[str]:
+    """Prove at the start that every account can be reached: sentences, one per account. Raises BadSetting."""
+    said = []
+    for entry in accounts():
+        region = regions()[0]
+        client("sts", account=entry.account, region=region)
+        said.append(f"account {entry.account}: {', '.join(regions())}" + (f" by {entry.role}" if entry.role else ""))
+    return said
+
+
+# --- sandbox mode
+
+
+def sandbox_endpoint() -> str:
+    """Where the sandbox listens; refused unless it is a loopback address."""
+    try:
+        url = (config.run_dir() / "sandbox.url").read_text().strip()
+    except OSError:
+        raise BadSetting(f"the sandbox is not running: {config.run_dir() / 'sandbox.url'} does not exist") from None
+    if urlsplit(url).scheme != "http" or not is_loopback(url):
+        raise BadSetting(f"the sandbox's endpoint {url!r} is not a loopback address")
+    return url
+
+
+def is_loopback(url: str) -> bool:
+    """True only for a literal loopback address: a name could be made to point anywhere."""
+    try:
+        return ipaddress.ip_address(urlsplit(url).hostname or "").is_loopback
+    except ValueError:
+        return False
+
+
+def refuse_outside(request: Any, **_: Any) -> None:
+    """The last look at a request before it is sent (botocore's `before-send`)."""
+    if not is_loopback(request.url):
+        raise OutsideSandbox(f"sandbox mode refuses to talk to {urlsplit(request.url).hostname}")
+
+
+def _blind_session() -> botocore.session.Session:
+    """A session that reads no environment variable, no profile and no file of the user."""
+    bare = {name: (None, None, v[2], v[3]) for name, v in BOTOCORE_DEFAUT_SESSION_VARIABLES.items()}
+    for name in ("config_file", "credentials_file"):
+        bare[name] = (None, None, os.devnull, None)
+    return botocore.session.Session(session_vars=bare)
+
+
+def _sandbox_client(service: str, account: str, region: str, changing: bool, endpoint: str) -> Any:
+    key = (os.getpid(), "sandbox")
+    session = _sessions.get(key) or _sessions.setdefault(key, _blind_session())
+    made = boto3.Session(botocore_session=session, region_name=region).client(
+        service,
+        aws_access_key_id=f"ASANDBOX{account}",
+        aws_secret_access_key="made-up",
+        endpoint_url=endpoint,
+        config=_config(changing).merge(
+            Config(
+                proxies={}, ignore_configured_endpoint_urls=True, use_fips_endpoint=False, use_dualstack_endpoint=False
+            )
+        ),
+    )
+    made.meta.events.register_first("before-send", refuse_outside)
+    return made
+
+
+# --- aws mode
+
+
+def _config(changing: bool) -> Config:
+    return Config(
+        retries={"mode": "standard", "total_max_attempts": 1 if changing else READ_ATTEMPTS},
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        max_pool_connections=10,
+        user_agent_extra="healthboard/0.1.0",
+        tcp_keepalive=True,
+    )
+
+
+def _aws_client(service: str, account: str, region: str, changing: bool) -> Any:
+    return boto3.Session(botocore_session=_aws_session(account, region), region_name=region).client(
+        service, config=_config(changing)
+    )
+
+
+def _aws_session(account: str, region: str) -> botocore.session.Session:
+    """The account's session, proven once per process to belong to that account, so that two never mix."""
+    key = (os.getpid(), account)
+    if key in _sessions:
+        return _sessions[key]
+    entry = next((e for e in accounts() if e.account == account), None)
+    if entry is None:
+        raise BadSetting(f"account {account} is not in HEALTHBOARD_ACCOUNTS")
+    session = botocore.session.Session()
+    if session.get_credentials() is None:
+        raise BadSetting(
+            "no AWS credentials found: give the process a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+            "or use HEALTHBOARD_MODE=sandbox"
+        )
+    if entry.role:
+        session = _assumed(session, entry.role, region)
+    told = _caller(session, region, account)
+    if told != account:
+        raise BadSetting(
+            f"the credentials for account {account} belong to account {told}: "
+            f"write HEALTHBOARD_ACCOUNTS={account}=arn:aws:iam::{account}:role/NAME"
+        )
+    _sessions[key] = session
+    return session
+
+
+def _assumed(source: botocore.session.Session, role: str, region: str) -> botocore.session.Session:
+    """A session with the role's credentials, renewed by themselves before they end."""
+    fetcher = AssumeRoleCredentialFetcher(
+        lambda *args, **kw: source.create_client(*args, **{"region_name": region, "config": _config(False), **kw}),
+        source.get_credentials(),
+        role,
+        extra_args={"RoleSessionName": "healthboard"},
+    )
+    session = botocore.session.Session()
+    session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+    return session
+
+
+def _caller(session: botocore.session.Session, region: str, account: str) -> str:
+    try:
+        return session.create_client("sts", region_name=region, config=_config(False)).get_caller_identity()["Account"]
+    except (BotoCoreError, ClientError) as error:
+        raise BadSetting(f"account {account} cannot be reached: {error}") from None

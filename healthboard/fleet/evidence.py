@@ -1,0 +1,213 @@
+"""What is known of one instance at a time, as `evaluate()` takes it; and to JSON and back, so that it can be replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+
+from healthboard.diagnosis import names
+from healthboard.diagnosis.signals import Context, Event, Reading, Thresholds
+from healthboard.fleet import heads
+from healthboard.fleet.models import Gpu, Head, HealthEvent, Instance, Interval
+
+#: how far back events are read: to the boot, but no less and no more than this
+LEAST = timedelta(days=3)
+MOST = timedelta(days=14)
+#: how long a reading that ended is still told
+ENDED = timedelta(hours=24)
+EVENTS = 2000
+INTERVALS = 500
+
+
+def load(instance: Instance, *, now: datetime) -> tuple[list[Event], list[Reading], Context]:
+    """Events oldest first, readings oldest first, and the context, as they were known at `now`."""
+    return _events(instance, now), _readings(instance, now), context_of(instance)
+
+
+def context_of(instance: Instance) -> Context:
+    gpus = list(Gpu.objects.filter(instance=instance).order_by("index", "uuid"))
+    name = next((g.name for g in gpus if g.name), "")
+    return Context(
+        instance=instance.instance_id,
+        architecture=names.architecture_of_model(name) or names.architecture_of_type(instance.instance_type),
+        instance_type=instance.instance_type or None,
+        expected_gpus=instance.gpus_expected,
+        expected_uuids=tuple(g.uuid for g in gpus),
+        gpu_names={g.pci: g.uuid for g in gpus if g.pci},
+        boot_id=instance.boot_id or None,
+        booted_at=instance.booted_at,
+        launched_at=instance.launched_at,
+    )
+
+
+def _events(instance: Instance, now: datetime) -> list[Event]:
+    since = now - LEAST
+    if instance.booted_at:
+        since = min(since, max(instance.booted_at - timedelta(minutes=1), now - MOST))
+    rows = HealthEvent.objects.filter(instance=instance, backlog=False, last_at__gte=since, received_at__lte=now)
+    rows = sorted(rows.order_by("-last_at", "-pk")[:EVENTS], key=lambda row: (row.at, row.pk))
+    return [
+        Event(
+            at=row.at,
+            code=row.code,
+            source=row.source,
+            gpu=row.gpu or None,
+            text=row.text,
+            attrs=row.attrs,
+            boot_id=row.boot_id or None,
+            seq=row.seq,
+            count=row.count,
+            last_at=row.last_at if row.last_at != row.at else None,
+            instance=instance.instance_id,
+        )
+        for row in rows
+    ]
+
+
+def _readings(instance: Instance, now: datetime) -> list[Reading]:
+    by_pk = {head.pk: head for head in Head.objects.filter(instance=instance)}
+    wanted = Q(until=None) | Q(until__gte=now - ENDED)
+    rows = Interval.objects.filter(wanted, instance=instance, since__lte=now).order_by("-since", "-pk")[:INTERVALS]
+    found: list[Reading] = []
+    runs: dict[tuple, tuple[int, int]] = {}  # key -> (place in `found`, the round that would continue it)
+    for row in sorted(rows, key=lambda row: (row.since, row.pk)):
+        head = by_pk[row.head_id]
+        reading, after = _reading(instance, row, head, now)
+        key = (row.head_id, row.source, row.name, row.gpu, heads.canonical(row.value))
+        place, expected = runs.get(key, (-1, -1))
+        if row.name != "GAP" and expected == row.first_count and row.since - found[place].last <= _longest(head):
+            # only its attributes changed: it is still one continuous reading
+            reading = _joined(found[place], reading)
+            found[place] = reading
+        else:
+            place = len(found)
+            found.append(reading)
+        runs[key] = (place, after)
+    return found + _open_gaps(instance, by_pk.values(), now)
+
+
+def _longest(head: Head) -> timedelta:
+    return heads.gap_after(head.channel)
+
+
+def _reading(instance: Instance, row: Interval, head: Head, now: datetime) -> tuple[Reading, int]:
+    """The reading, and the number of the round that would continue it."""
+    if row.until is None or row.until > now:
+        last = min(head.last_at, now)
+        seen = row.observations or max(head.count - row.first_count + 1, 1)
+    else:
+        last, seen = row.until, row.observations or 0
+    reading = Reading(
+        name=row.name,
+        value=row.value,
+        source=row.source,
+        since=row.since,
+        last=max(last, row.since),
+        observations=seen,
+        gpu=row.gpu or None,
+        attrs=row.attrs,
+        instance=instance.instance_id,
+    )
+    return reading, row.first_count + seen
+
+
+def _joined(first: Reading, second: Reading) -> Reading:
+    values = {name: getattr(second, name) for name in Reading.__dataclass_fields__}
+    return Reading(**{**values, "since": first.since, "observations": first.observations + second.observations})
+
+
+def _open_gaps(instance: Instance, found: Iterable[Head], now: datetime) -> list[Reading]:
+    """A channel that is silent now: a gap that has no end yet."""
+    return [
+        Reading(
+            name="GAP",
+            value="ended because we drained it" if head.ended_by_us else "nothing is told since",
+            source=head.channel,
+            since=head.last_at,
+            last=now,
+            observations=0,
+            attrs={"expected": True} if head.ended_by_us else {},
+            instance=instance.instance_id,
+        )
+        for head in found
+        if head.count and now - head.last_at > heads.gap_after(head.channel)
+    ]
+
+
+# --- to JSON and back
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Evidence as it was stored with a case; the arguments of `evaluate()`."""
+
+    events: list[Event]
+    readings: list[Reading]
+    context: Context
+    thresholds: Thresholds
+    now: datetime | None
+
+
+def freeze(
+    events: Iterable[Event],
+    readings: Iterable[Reading],
+    context: Context,
+    *,
+    thresholds: Thresholds | None = None,
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """JSON from which `thaw` makes the same evidence again."""
+    return {
+        "events": [_pack(x) for x in events],
+        "readings": [_pack(x) for x in readings],
+        "context": _pack(context),
+        "thresholds": _pack(thresholds or Thresholds()),
+        "now": _plain(now),
+    }
+
+
+def thaw(data: dict[str, Any]) -> Frozen:
+    """Raises KeyError, TypeError or ValueError where `data` was not made by `freeze`."""
+    return Frozen(
+        events=[_unpack(Event, x) for x in data["events"]],
+        readings=[_unpack(Reading, x) for x in data["readings"]],
+        context=_unpack(Context, data["context"]),
+        thresholds=_unpack(Thresholds, data["thresholds"]),
+        now=_time(data["now"]),
+    )
+
+
+_TIMES = frozenset({"at", "last_at", "since", "last", "booted_at", "launched_at"})
+
+
+def _pack(value: Any) -> dict[str, Any]:
+    """A dataclass as JSON, without the fields that hold their default None."""
+    return {k: _plain(v) for k, v in asdict(value).items() if v is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return heads.clean(value)
+
+
+def _time(value: Any) -> datetime | None:
+    return None if value is None else datetime.fromisoformat(value)
+
+
+def _unpack(kind: type, data: dict[str, Any]) -> Any:
+    values = {k: v for k, v in data.items() if k in kind.__dataclass_fields__}
+    for name, value in values.items():
+        if name in _TIMES:
+            values[name] = _time(value)
+        elif name == "expected_uuids":
+            values[name] = tuple(value)
+        elif kind is Thresholds and not isinstance(value, bool) and isinstance(value, int | float):
+            values[name] = timedelta(seconds=value)
+    return kind(**values)

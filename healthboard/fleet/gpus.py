@@ -1,0 +1,81 @@
+"""The GPUs of an instance, by UUID, from what its node reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from healthboard.diagnosis.node_report import GpuFact
+from healthboard.fleet import heads
+from healthboard.fleet.models import Gpu, Instance
+
+_FIELDS = ["serial", "name", "instance", "index", "pci", "status", "measurements", "measured_at"]
+
+
+def identity(facts: Sequence[GpuFact]) -> list[list[Any]]:
+    """What makes a report a change of the GPUs themselves, measurements left out."""
+    return [[f.index, f.uuid, f.serial, f.name, f.pci, f.status] for f in facts]
+
+
+def sync(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> None:
+    """Bring the rows of this instance's GPUs up to date. Call inside a transaction.
+
+    A GPU that is no longer told stays as missing, unless all that are expected are there without it: then the hardware
+    was exchanged and the old one belongs to nobody. A UUID that another live machine reports is left to that one.
+    """
+    told = {f.uuid: f for f in facts if f.uuid}
+    rows = list(
+        Gpu.objects.select_related("instance").filter(
+            Q(account_id=instance.account_id, uuid__in=list(told)) | Q(instance=instance)
+        )
+    )
+    by_uuid = {row.uuid: row for row in rows}
+    by_pci = {row.pci: row for row in rows if row.instance_id == instance.pk and row.pci}
+    made, changed = [], {}
+    for fact in facts:
+        row = by_uuid.get(fact.uuid or "") or (by_pci.get(fact.pci or "") if not fact.uuid else None)
+        if row is None:
+            if fact.uuid:
+                row = Gpu(account_id=instance.account_id, region=instance.region, uuid=heads.text(fact.uuid, 96))
+                _fill(row, instance, fact, at)
+                made.append(row)
+            continue
+        if row.instance_id not in (None, instance.pk) and _held_elsewhere(row, at):
+            continue
+        _fill(row, instance, fact, at)
+        changed[row.pk] = row
+    whole = instance.gpus_expected is not None and len(told) >= instance.gpus_expected
+    for row in rows:
+        if row.instance_id != instance.pk or row.pk in changed:
+            continue
+        if whole:
+            row.instance, row.index = None, None
+        elif row.status != "missing":
+            row.status = "missing"
+        else:
+            continue
+        changed[row.pk] = row
+    Gpu.objects.bulk_create(made, ignore_conflicts=True)
+    Gpu.objects.bulk_update(changed.values(), _FIELDS, batch_size=200)
+
+
+def _fill(row: Gpu, instance: Instance, fact: GpuFact, at: datetime) -> None:
+    row.instance = instance
+    row.region = instance.region
+    row.index = fact.index
+    row.serial = heads.text(fact.serial, 64) or row.serial
+    row.name = heads.text(fact.name, 100) or row.name
+    row.pci = heads.text(fact.pci, 20) or row.pci
+    row.status = heads.text(fact.status, 20)
+    if fact.status == "ok" or not row.measurements:
+        row.measurements, row.measured_at = heads.clean(fact.measurements), at
+
+
+def _held_elsewhere(row: Gpu, at: datetime) -> bool:
+    """Another machine that is alive reported this GPU lately: one node cannot take it by naming it."""
+    other = row.instance
+    seen = other.node_seen_at if other else None
+    return bool(other and other.gone_at is None and seen and at - seen < heads.gap_after("node"))

@@ -1,0 +1,279 @@
+"""Writes what a channel told about instances, as intervals and events. The one writer of heads, intervals and events.
+
+Cost follows change: a round in which nothing changed is one UPDATE for all its instances. An open interval holds until
+its head's `last_at`, and was seen `head.count - first_count + 1` times. A silence of more than three rounds ends all
+intervals at the last word before it and leaves an interval named GAP.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from healthboard import clock, wake
+from healthboard.diagnosis.signals import Event, Reading
+from healthboard.fleet import bursts, heads
+from healthboard.fleet.models import Head, Instance, Interval
+
+log = logging.getLogger(__name__)
+
+#: a round that changes more instances than this leaves their reading to the sweeper instead of waking one by one
+WAKE_LIMIT = 200
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """What one round told about one instance. `seq`: position within `boot_id`, for a channel that numbers its rounds.
+
+    `extra` is anything JSON-like that counts as a change of the round without being a reading of its own.
+    """
+
+    instance: Instance
+    readings: Sequence[Reading] = ()
+    events: Sequence[Event] = ()
+    boot_id: str = ""
+    seq: int | None = None
+    extra: Any = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`changed`: evidence is new or was confirmed for the first time. `duplicate`: told before, and without effect."""
+
+    changed: bool = False
+    duplicate: bool = False
+    rebooted: bool = False
+    failed: bool = False
+    kernel_seq: int = -1
+
+
+@dataclass(slots=True)
+class _Round:
+    item: Item
+    head: Head
+    at: datetime
+    digest: str
+    outcome: Outcome = field(default_factory=Outcome)
+    gap: bool = False
+    same: bool = False
+    events: list[Event] = field(default_factory=list)
+
+
+def record(
+    instance: Instance,
+    channel: str,
+    at: datetime,
+    readings: Sequence[Reading],
+    events: Sequence[Event],
+    *,
+    boot_id: str = "",
+    seq: int | None = None,
+) -> bool:
+    """One instance's round; True if its evidence changed."""
+    item = Item(instance, readings, events, boot_id, seq)
+    return record_many(channel, at, [item])[instance.pk].changed
+
+
+def confirm(instance: Instance, channel: str, at: datetime, digest: str, *, boot_id: str, seq: int) -> bool:
+    """The cheap way for a round that says what the last one said: one conditional UPDATE. False: take `record_many`."""
+    return bool(
+        Head.objects.filter(
+            instance=instance,
+            channel=channel,
+            digest=digest,
+            boot_id=boot_id,
+            seq__lt=seq,
+            last_at__lte=at,
+            last_at__gte=at - heads.gap_after(channel),
+        ).update(last_at=at, count=F("count") + 1, seq=seq)
+    )
+
+
+def record_many(channel: str, at: datetime, items: Iterable[Item]) -> dict[int, Outcome]:
+    """One round of a channel over many instances: instance pk -> Outcome. `at`: when it was told, aware UTC.
+
+    An item that cannot be read is logged and marked failed; the others are written all the same.
+    """
+    by_pk = {item.instance.pk: item for item in items}
+    outcomes: dict[int, Outcome] = {}
+    with transaction.atomic():
+        rounds = []
+        for pk, head in _lock_heads(channel, at, by_pk).items():
+            try:
+                step = _compare(channel, at, by_pk[pk], head)
+            except Exception:
+                log.exception("%s: what %s told cannot be read", by_pk[pk].instance, channel)
+                outcomes[pk] = Outcome(failed=True)
+                continue
+            outcomes[pk] = step.outcome
+            if not step.outcome.duplicate:
+                rounds.append(step)
+        _write_intervals(channel, [r for r in rounds if not r.same])
+        stored = bursts.store(channel, [(r.item.instance, r.events) for r in rounds if r.events])
+        for r in rounds:
+            if r.item.instance.pk in stored:
+                r.outcome.changed = True
+        _move_heads(rounds, at)
+        touch([pk for pk, outcome in outcomes.items() if outcome.changed])
+    return outcomes
+
+
+def touch(pks: Sequence[int]) -> None:
+    """The evidence of these instances changed: note it and wake whoever reads it. Call inside the transaction."""
+    now = clock.now()
+    for start in range(0, len(pks), 5000):
+        Instance.objects.filter(pk__in=pks[start : start + 5000]).update(evidence_at=now)
+    for pk in pks[:WAKE_LIMIT]:
+        wake.wake("workers.decide.instance", pk)
+
+
+def _lock_heads(channel: str, at: datetime, by_pk: dict[int, Item]) -> dict[int, Head]:
+    """The heads by instance, locked in one order; new ones have told 0 rounds."""
+
+    def locked(pks: list[int]) -> dict[int, Head]:
+        found = {}
+        for start in range(0, len(pks), 5000):
+            rows = Head.objects.select_for_update().filter(channel=channel, instance__in=pks[start : start + 5000])
+            found.update({head.instance_id: head for head in rows.order_by("pk")})
+        return found
+
+    heads_by_pk = locked(list(by_pk))
+    missing = [pk for pk in by_pk if pk not in heads_by_pk]
+    if missing:
+        Head.objects.bulk_create(
+            [Head(instance_id=pk, channel=channel, first_at=at, last_at=at, count=0) for pk in missing],
+            batch_size=BATCH,
+            ignore_conflicts=True,
+        )
+        heads_by_pk.update(locked(missing))
+    return heads_by_pk
+
+
+def _compare(channel: str, at: datetime, item: Item, head: Head) -> _Round:
+    """Is it new, a repeat, a gap, another boot; changes the head in memory only."""
+    outcome = Outcome()
+    numbered = item.seq is not None
+    boot = heads.text(item.boot_id, 64)
+    if numbered:
+        at = max(at, head.last_at)  # its own order is the truth, whatever the clocks say
+        if boot == head.boot_id:
+            outcome.duplicate = item.seq <= head.seq
+        else:
+            outcome.rebooted = bool(head.count)
+            outcome.duplicate = outcome.rebooted and _was_booted(head, boot)
+    elif head.count and at <= head.last_at:
+        outcome.duplicate = True  # an older answer that arrives late
+    readings = heads.digest_of(item.readings, item.extra)
+    step = _Round(item, head, at, readings, outcome)
+    if outcome.duplicate:
+        return step
+    step.gap = bool(head.count) and at - head.last_at > heads.gap_after(channel)
+    step.same = head.digest.rstrip(heads.FRESH) == readings and not step.gap and not outcome.rebooted
+    outcome.changed = not step.same or head.digest.endswith(heads.FRESH)
+    before = -1 if outcome.rebooted else head.kernel_seq
+    step.events = [e for e in item.events if not _told_before(e, boot, before)]
+    head.kernel_seq = max([before, *(e.seq for e in step.events if e.seq is not None and e.source == "kernel")])
+    outcome.kernel_seq = head.kernel_seq
+    head.boot_id = boot or head.boot_id
+    head.seq = item.seq if numbered else head.seq
+    return step
+
+
+def _told_before(event: Event, boot: str, kernel_seq: int) -> bool:
+    return (
+        event.source == "kernel"
+        and event.seq is not None
+        and (event.boot_id or boot) == boot
+        and event.seq <= kernel_seq
+    )
+
+
+def _was_booted(head: Head, boot: str) -> bool:
+    """A boot that this instance has left behind: its reports are old ones that come again."""
+    return Interval.objects.filter(head=head, name="BOOT_ID", value=boot).exists()
+
+
+def _write_intervals(channel: str, rounds: list[_Round]) -> None:
+    if not rounds:
+        return
+    opened: dict[int, list[Interval]] = {r.head.pk: [] for r in rounds}
+    pks = list(opened)
+    for start in range(0, len(pks), 5000):
+        for row in Interval.objects.filter(head__in=pks[start : start + 5000], until=None):
+            opened[row.head_id].append(row)
+    closed: list[Interval] = []
+    made: list[Interval] = []
+    for r in rounds:
+        told = {(heads.text(x.source, 16), x.name[:40], heads.text(x.gpu, 96)): x for x in reversed(r.item.readings)}
+        for row in opened[r.head.pk]:
+            key = (row.source, row.name, row.gpu)
+            same = key in told and _same(row, told[key])
+            if same and not r.gap and not r.outcome.rebooted:
+                del told[key]
+                continue
+            row.until = r.head.last_at
+            row.observations = max(r.head.count - row.first_count + 1, 1)
+            closed.append(row)
+        if r.gap:
+            made.append(_gap(channel, r))
+        made += [_interval(r, *key, reading) for key, reading in told.items()]
+    Interval.objects.bulk_update(closed, ["until", "observations"], batch_size=BATCH)
+    Interval.objects.bulk_create(made, batch_size=BATCH)
+
+
+def _same(row: Interval, reading: Reading) -> bool:
+    return heads.canonical([row.value, heads.steady(row.attrs)]) == heads.canonical(
+        [reading.value, heads.steady(reading.attrs)]
+    )
+
+
+def _interval(r: _Round, source: str, name: str, gpu: str, reading: Reading) -> Interval:
+    return Interval(
+        head=r.head,
+        instance_id=r.item.instance.pk,
+        source=source,
+        name=name,
+        gpu=gpu,
+        value=heads.clean(reading.value),
+        attrs=heads.clean(reading.attrs),
+        since=r.at,
+        first_count=r.head.count + 1,
+    )
+
+
+def _gap(channel: str, r: _Round) -> Interval:
+    seconds = round((r.at - r.head.last_at).total_seconds())
+    return Interval(
+        head=r.head,
+        instance_id=r.item.instance.pk,
+        source=channel,
+        name="GAP",
+        value=f"nothing was told for {seconds} s",
+        since=r.head.last_at,
+        until=r.at,
+        first_count=r.head.count,
+        observations=0,
+    )
+
+
+def _move_heads(rounds: list[_Round], at: datetime) -> None:
+    """One UPDATE for all that only confirmed; the rest in a batch."""
+    plain = [r for r in rounds if r.same and not r.outcome.changed and r.item.seq is None]
+    pks = [r.head.pk for r in plain]
+    for start in range(0, len(pks), 5000):
+        Head.objects.filter(pk__in=pks[start : start + 5000]).update(last_at=at, count=F("count") + 1)
+    moved = [r for r in rounds if not (r.same and not r.outcome.changed and r.item.seq is None)]
+    for r in moved:
+        r.head.last_at = r.at
+        r.head.count += 1
+        r.head.digest = r.digest + (heads.FRESH if not r.same else "")
+    Head.objects.bulk_update(
+        [r.head for r in moved], ["last_at", "count", "digest", "boot_id", "seq", "kernel_seq"], batch_size=BATCH
+    )
