@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 DEFAULT_POOLS = "train=group:20,infer=group:6,solo=template:14"
 DEFAULT_ACCOUNT = "111122223333"
@@ -62,7 +64,9 @@ def parse_pools(text: str) -> tuple[PoolSpec, ...]:
         name, _, rest = part.partition("=")
         owner, _, size = rest.partition(":")
         if not name or owner not in ("group", "template") or not size.isdigit():
-            raise BadSetting(f"HEALTHBOARD_SANDBOX_POOLS: cannot read {part!r}, expected NAME=group:N or NAME=template:N")
+            raise BadSetting(
+                f"HEALTHBOARD_SANDBOX_POOLS: cannot read {part!r}, expected NAME=group:N or NAME=template:N"
+            )
         pools.append(PoolSpec(name, owner, int(size)))
     if not pools or len({p.name for p in pools}) != len(pools):
         raise BadSetting("HEALTHBOARD_SANDBOX_POOLS: needs at least one pool, each name once")
@@ -87,17 +91,22 @@ def from_env(env: Mapping[str, str] | None = None) -> Config:
         return value
 
     def names(name: str, default: str) -> tuple[str, ...]:
-        return tuple(filter(None, (part.strip() for part in (env.get(name) or default).split(","))))
+        return tuple(dict.fromkeys(re.findall(r"[^,\s]+", env.get(name) or default)))
 
     speed = number("HEALTHBOARD_SANDBOX_SPEED", 10)
     if speed <= 0:
         raise BadSetting("HEALTHBOARD_SANDBOX_SPEED: must be above 0")
-    accounts = names("HEALTHBOARD_ACCOUNTS", DEFAULT_ACCOUNT)
+    # an entry may name a role to assume: 123456789012=arn:aws:iam::…
+    accounts = tuple(entry.partition("=")[0] for entry in names("HEALTHBOARD_ACCOUNTS", DEFAULT_ACCOUNT))
     for account in accounts:
         if not (account.isdigit() and len(account) == 12):
             raise BadSetting(f"HEALTHBOARD_ACCOUNTS: {account!r} is not an account of 12 digits")
+    web_url = env.get("HEALTHBOARD_WEB_URL") or f"http://127.0.0.1:{int(number('PORT', 8000))}"
+    parts = urlsplit(web_url)
+    if parts.scheme != "http" or parts.hostname not in ("127.0.0.1", "localhost"):
+        raise BadSetting(f"HEALTHBOARD_WEB_URL: simulated nodes report to loopback only, not to {web_url}")
     return Config(
-        home=Path(env.get("HEALTHBOARD_HOME") or REPO / "var"),
+        home=Path(env.get("HEALTHBOARD_HOME") or REPO / "var").resolve(),
         speed=speed,
         seed=env.get("HEALTHBOARD_SANDBOX_SEED") or "0",
         script=(env.get("HEALTHBOARD_SANDBOX_SCRIPT") or "on").lower() != "off",
@@ -105,7 +114,7 @@ def from_env(env: Mapping[str, str] | None = None) -> Config:
         accounts=accounts,
         regions=names("HEALTHBOARD_REGIONS", DEFAULT_REGION),
         port=int(number("HEALTHBOARD_SANDBOX_PORT", 0)),
-        web_url=env.get("HEALTHBOARD_WEB_URL") or f"http://127.0.0.1:{int(number('PORT', 8000))}",
+        web_url=web_url,
         post=(env.get("HEALTHBOARD_SANDBOX_NODES") or "on").lower() != "off",
         replace_after_s=number("HEALTHBOARD_SANDBOX_REPLACE_AFTER", 45),
     )

@@ -22,9 +22,7 @@ def rebooting(instance: Instance, now: float) -> bool:
 
 
 def kernel_runs(instance: Instance, now: float) -> bool:
-    return (
-        instance.state == "running" and not rebooting(instance, now) and not ("dead" in flags(instance))
-    )
+    return instance.state == "running" and not rebooting(instance, now) and "dead" not in flags(instance)
 
 
 def checks(instance: Instance, now: float) -> dict[str, Check]:
@@ -50,7 +48,9 @@ def checks(instance: Instance, now: float) -> dict[str, Check]:
 
 def impaired_since(instance: Instance, now: float) -> float | None:
     """Since when a group would call it unhealthy: EC2's system or instance check, or a retirement event."""
-    marks = [at for name in ("system", "instance") for status, at in [checks(instance, now)[name]] if status == "impaired"]
+    marks = [
+        at for name in ("system", "instance") for status, at in [checks(instance, now)[name]] if status == "impaired"
+    ]
     if instance.faults and "event" in flags(instance):
         marks.append(since(instance, "event"))
     return min((m for m in marks if m is not None), default=None)

@@ -27,7 +27,9 @@ def status(sandbox: Sandbox, endpoint: str) -> dict[str, Any]:
     }  # fmt: skip
     for world in sandbox.worlds.values():
         where = {"account": world.account, "region": world.region}
-        out["activities"] += [{**_activity(a), **where} for a in sorted(world.activities.values(), key=lambda a: a.order)]
+        out["activities"] += [
+            {**_activity(a), **where} for a in sorted(world.activities.values(), key=lambda a: a.order)
+        ]
         out["groups"] += [{**row, **where} for row in _groups(world)]
         out["instances"] += [{**row, **where} for row in _instances(world)]
     return out

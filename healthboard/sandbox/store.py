@@ -48,7 +48,9 @@ class Store:
     def set_setting(self, name: str, value: Any) -> None:
         self.db.execute("insert or replace into setting values (?, ?)", (name, json.dumps(value)))
 
-    def log_call(self, at: float, where: tuple[str, str], service: str, operation: str, target: str, outcome: str) -> None:
+    def log_call(
+        self, at: float, where: tuple[str, str], service: str, operation: str, target: str, outcome: str
+    ) -> None:
         """Kept in memory until the next `write`."""
         self._pending_calls.append((at, *where, service, operation, target, outcome))
 
@@ -70,7 +72,8 @@ class Store:
             self.db.executemany("delete from entity where account=? and region=? and kind=? and id=?", gone)
         if calls:
             self.db.executemany(
-                "insert into call (at, account, region, service, operation, target, outcome) values (?,?,?,?,?,?,?)", calls
+                "insert into call (at, account, region, service, operation, target, outcome) values (?,?,?,?,?,?,?)",
+                calls,
             )
             self._since_trim += len(calls)
             if self._since_trim > 1000:

@@ -13,8 +13,20 @@ from typing import Any, TypeVar
 
 from healthboard.sandbox.config import Config
 from healthboard.sandbox.entities import (
-    Activity, Cluster, Container, Counters, Entity, Group, Instance, Provider, Reservation, Service, Shortage, Task,
-    Template, Token,
+    Activity,
+    Cluster,
+    Container,
+    Counters,
+    Entity,
+    Group,
+    Instance,
+    Provider,
+    Reservation,
+    Service,
+    Shortage,
+    Task,
+    Template,
+    Token,
 )  # fmt: skip
 from healthboard.sandbox.hardware import digest, stable_uuid
 from healthboard.sandbox.store import Store

@@ -37,7 +37,9 @@ class Command(BaseCommand):
             return
         self.stdout.write(f"{status['endpoint']}  aws {status['aws']}  {len(status['calls'])} calls")
         for g in status["groups"]:
-            self.stdout.write(f"group {g['group']}: desired {g['desired']}, in service {g['in_service']}, standby {g['standby']}")
+            self.stdout.write(
+                f"group {g['group']}: desired {g['desired']}, in service {g['in_service']}, standby {g['standby']}"
+            )
         for i in status["instances"]:
             agent = "connected" if i["agent_connected"] else "away"
             self.stdout.write(

@@ -156,9 +156,13 @@ def set_desired_capacity(world: World, p: dict[str, Any]) -> dict[str, Any]:
     group = find_group(world, p["AutoScalingGroupName"])
     wanted = p["DesiredCapacity"]
     if wanted < group.minimum:
-        raise validation(f"New SetDesiredCapacity value {wanted} is below min value {group.minimum} for the AutoScalingGroup.")
+        raise validation(
+            f"New SetDesiredCapacity value {wanted} is below min value {group.minimum} for the AutoScalingGroup."
+        )
     if wanted > group.maximum:
-        raise validation(f"New SetDesiredCapacity value {wanted} is above max value {group.maximum} for the AutoScalingGroup.")
+        raise validation(
+            f"New SetDesiredCapacity value {wanted} is above max value {group.maximum} for the AutoScalingGroup."
+        )
     group.desired = wanted
     return {}
 

@@ -48,7 +48,9 @@ def _change(i: Instance, before: dict[str, str]) -> dict[str, Any]:
 def _expect(rows: list[Instance], allowed: tuple[str, ...], verb: str) -> None:
     for i in rows:
         if i.state not in allowed:
-            raise AwsError("IncorrectInstanceState", f"The instance '{i.id}' is not in a state from which it can be {verb}.")
+            raise AwsError(
+                "IncorrectInstanceState", f"The instance '{i.id}' is not in a state from which it can be {verb}."
+            )
 
 
 def reboot_instances(world: World, p: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +107,8 @@ def delete_tags(world: World, p: dict[str, Any]) -> dict[str, Any]:
         entity.tags = {
             k: v
             for k, v in entity.tags.items()
-            if not any(t.get("Key") == k and t.get("Value") in (None, v) for t in wanted) and (wanted or k[:4] == "aws:")
+            if not any(t.get("Key") == k and t.get("Value") in (None, v) for t in wanted)
+            and (wanted or k[:4] == "aws:")
         }
     return {}
 

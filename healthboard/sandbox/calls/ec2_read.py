@@ -19,7 +19,9 @@ def describe_instance_types(world: World, p: dict[str, Any]) -> dict[str, Any]:
     names = p.get("InstanceTypes")
     unknown = [n for n in names or () if n not in TYPES]
     if unknown:
-        raise AwsError("InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(unknown)}]")
+        raise AwsError(
+            "InvalidInstanceType", f"The following supplied instance types do not exist: [{', '.join(unknown)}]"
+        )
     rows = [TYPES[n] for n in names] if names else list(TYPES.values())
     rows = ec2_filter(p, rows, {"instance-type": lambda t: t.name}, lambda t: {})
     rows, token = ec2_page(p, rows, bool(names), high=100)
@@ -90,7 +92,8 @@ def find_template(world: World, id_: str | None, name: str | None) -> Template:
         template = world.templates.get(id_)
         if template is None:
             raise AwsError(
-                "InvalidLaunchTemplateId.NotFound", f"The specified launch template, with template ID {id_}, does not exist."
+                "InvalidLaunchTemplateId.NotFound",
+                f"The specified launch template, with template ID {id_}, does not exist.",
             )
         return template
     template = world.template_named(name or "")

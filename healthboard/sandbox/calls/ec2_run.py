@@ -73,7 +73,10 @@ def _resolve(world: World, p: dict[str, Any]) -> tuple[Template | None, str | No
         return None, None, dict(p)
     template = find_template(world, spec.get("LaunchTemplateId"), spec.get("LaunchTemplateName"))
     version = resolve_version(template, spec.get("Version"))
-    data = {**template.versions[version], **{k: v for k, v in p.items() if k not in ("TagSpecifications", "LaunchTemplate")}}
+    data = {
+        **template.versions[version],
+        **{k: v for k, v in p.items() if k not in ("TagSpecifications", "LaunchTemplate")},
+    }
     data["TagSpecifications"] = template.versions[version].get("TagSpecifications", [])
     return template, version, data
 
@@ -114,5 +117,7 @@ def _reservation(world: World, data: dict[str, Any], type_: str, count: int) -> 
     if reservation is None:
         raise AwsError("InvalidCapacityReservationId.NotFound", f"The capacity reservation '{id_}' does not exist")
     if reservation.type != type_ or reservation.total - reserved(world, id_) < count:
-        raise AwsError("ReservationCapacityExceeded", f"The requested reservation {id_} does not have sufficient capacity.")
+        raise AwsError(
+            "ReservationCapacityExceeded", f"The requested reservation {id_} does not have sufficient capacity."
+        )
     return id_

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from healthboard.sandbox.calls.ecs_common import (
-    cluster_of, container_arn, find_container, invalid, limited, listing, missing,
+    cluster_of,
+    container_arn,
+    find_container,
+    invalid,
+    limited,
+    listing,
+    missing,
 )  # fmt: skip
 from healthboard.sandbox.calls.paging import ecs_tags
 from healthboard.sandbox.ecs_health import health_status
@@ -119,4 +125,3 @@ def deregister_container_instance(world: World, p: dict[str, Any]) -> dict[str, 
         raise invalid("Found running tasks on the instance.")
     deregister(world, container, "Container instance was deregistered forcefully by user.")
     return {"containerInstance": describe(world, container)}
-

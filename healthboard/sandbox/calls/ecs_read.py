@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from healthboard.sandbox.calls.ecs_common import (
-    cluster_arn, cluster_of, definition_arn, find_service, limited, listing, missing, service_arn,
+    cluster_arn,
+    cluster_of,
+    definition_arn,
+    find_service,
+    limited,
+    listing,
+    missing,
+    service_arn,
 )  # fmt: skip
 from healthboard.sandbox.calls.paging import ecs_tags
 from healthboard.sandbox.entities import Provider, Service
@@ -116,7 +123,9 @@ def describe_capacity_providers(world: World, p: dict[str, Any]) -> dict[str, An
     if names:
         wanted = [n.rpartition("/")[2] for n in names]
         failures = [
-            {"arn": world.arn("ecs", f"capacity-provider/{n}"), "reason": "MISSING"} for n in wanted if n not in world.providers
+            {"arn": world.arn("ecs", f"capacity-provider/{n}"), "reason": "MISSING"}
+            for n in wanted
+            if n not in world.providers
         ]
         rows = [r for r in rows if r.id in wanted]
     ids, token = listing(p, [r.id for r in rows], default=10)

@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from healthboard.sandbox.calls.ecs_common import (
-    cluster_arn, cluster_of, container_arn, definition_arn, find_container, find_service, find_task, invalid, limited,
-    listing, missing, task_arn,
+    cluster_arn,
+    cluster_of,
+    container_arn,
+    definition_arn,
+    find_container,
+    find_service,
+    find_task,
+    invalid,
+    limited,
+    listing,
+    missing,
+    task_arn,
 )  # fmt: skip
 from healthboard.sandbox.calls.paging import ecs_tags
 from healthboard.sandbox.entities import Task

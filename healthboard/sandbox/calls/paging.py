@@ -29,7 +29,9 @@ def page(items: Sequence[T], token: str | None, size: int, bad_token: AwsError) 
     return list(items[start:end]), following
 
 
-def ec2_page(p: dict[str, Any], items: Sequence[T], ids: bool, *, low: int = 5, high: int = 1000) -> tuple[list[T], str | None]:
+def ec2_page(
+    p: dict[str, Any], items: Sequence[T], ids: bool, *, low: int = 5, high: int = 1000
+) -> tuple[list[T], str | None]:
     """EC2's rules: MaxResults between `low` and `high`, and never together with ids."""
     size = p.get("MaxResults")
     if size is not None:

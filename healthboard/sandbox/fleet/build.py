@@ -72,7 +72,13 @@ def member(version: str, state: str = "InService") -> dict[str, Any]:
 
 
 def make_template(
-    world: World, name: str, type_: str, cluster: str, versions: int = 1, default: str = "1", tags: dict[str, str] | None = None
+    world: World,
+    name: str,
+    type_: str,
+    cluster: str,
+    versions: int = 1,
+    default: str = "1",
+    tags: dict[str, str] | None = None,
 ) -> Template:
     tags = {"healthboard:managed": "true"} if tags is None else tags
     data = {

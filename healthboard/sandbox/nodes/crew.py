@@ -72,7 +72,9 @@ class Crew:
             thread.join(3)
 
     def node(self, world: World, instance: str) -> Node:
-        return self.nodes.setdefault((*world.where, instance), Node(due=world.now() + random.random() * self.interval_s))
+        return self.nodes.setdefault(
+            (*world.where, instance), Node(due=world.now() + random.random() * self.interval_s)
+        )
 
     def reporting(self, world: World, instance: Instance) -> bool:
         """Whether this node's reporter runs and can be heard."""

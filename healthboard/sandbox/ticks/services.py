@@ -71,7 +71,9 @@ def _replicas(world: World, service: Service, live: list[Task]) -> None:
         if can_stop > 0 and container is not None and container.connected:
             order_stop(world, task, *DRAIN)
             can_stop -= 1
-    for task in sorted(staying, key=lambda t: (t.last == "RUNNING", -t.created_at))[: max(0, len(staying) - service.desired)]:
+    for task in sorted(staying, key=lambda t: (t.last == "RUNNING", -t.created_at))[
+        : max(0, len(staying) - service.desired)
+    ]:
         order_stop(world, task, *SCALE)
 
 
