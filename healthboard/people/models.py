@@ -54,3 +54,14 @@ class NodeToken(models.Model):
     created_by = models.CharField(max_length=150)
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
+
+
+class FailedLogin(models.Model):
+    """A wrong password, kept only as long as it counts towards the limit."""
+
+    name = models.CharField(max_length=150)  # lower case
+    address = models.CharField(max_length=64)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["address", "name", "at"], name="failed_login")]

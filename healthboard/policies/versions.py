@@ -153,6 +153,16 @@ def delete(policy: Policy, *, actor: Actor) -> bool:
     return True
 
 
+def copy(policy: Policy, *, actor: Actor) -> Policy:
+    """The same settings and matching under a new name, switched off."""
+    taken = set(Policy.objects.filter(name__startswith="Copy").values_list("name", flat=True))
+    stem = f"Copy of {policy.name}"[:90]
+    name = next(n for n in (stem, *(f"{stem} {i}" for i in range(2, 1000))) if n not in taken)
+    copied = Policy(**{**data_of(policy), "name": name, "enabled": False, "is_default": False})
+    save(copied, actor=actor, reason=f"copied from {policy.name}")
+    return copied
+
+
 def used(policy: Policy) -> bool:
     """True if a case, decision or repair rests on one of its versions. Asked through the reverse relations, since
     policies know nothing of what is built on them."""

@@ -1,0 +1,18 @@
+"""The record, only seen. The actor's name is text, so it stays when the person is gone."""
+
+from django.contrib import admin
+
+from healthboard.audit.models import AuditRow
+from healthboard.people.granted import ReadOnly
+
+
+@admin.register(AuditRow)
+class AuditRowAdmin(ReadOnly):
+    list_display = ("at", "actor", "via", "verb", "subject", "instance", "summary")
+    list_filter = ("via",)
+    search_fields = ("actor", "verb", "subject", "instance")
+    fields = (
+        "at", "actor", "via", "verb", "subject", "account", "region", "instance", "case_id", "repair_id", "summary",
+        "payload", "payload_hash", "request_id", "position", "previous", "hash",
+    )  # fmt: skip
+    ordering = ("-pk",)

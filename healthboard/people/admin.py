@@ -1,0 +1,191 @@
+"""People, their roles and tokens. Django's own permissions, groups of permissions and superusers play no part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.views import redirect_to_login
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+
+from healthboard.audit.record import record
+from healthboard.people import access, grants, tokens
+from healthboard.people.granted import Granted, ReadOnly, acting
+from healthboard.people.models import ApiToken, Grant, NodeToken
+from healthboard.refusals import Closed
+
+admin.site.site_header = "healthboard"
+admin.site.site_title = "healthboard"
+admin.site.index_title = "Policies, people and pauses"
+
+
+def _login(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    """One log-in page only: it limits guesses and stamps the time."""
+    return redirect_to_login(request.GET.get("next") or "/admin/")
+
+
+admin.site.login = _login
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+class Audited(Granted):
+    """Each saved or deleted row leaves an audit row in the same transaction."""
+
+    noun = "people"
+
+    def _note(self, request: HttpRequest, verb: str, obj: Any, text: str, message: Any = None) -> None:
+        record(f"{self.noun}.{verb}", f"{self.noun}:{obj.pk}", text, actor=acting(request), payload={"detail": message})
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._note(request, "made", obj, f"{self.noun} {obj} made")
+        return super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._note(request, "changed", obj, f"{self.noun} {obj} changed", message)
+        return super().log_change(request, obj, message)
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        for obj in queryset:
+            self._note(request, "deleted", obj, f"{self.noun} {obj} deleted")
+        return super().log_deletions(request, queryset)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return access.why_not(request.user, self.verb) is None
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return access.why_not(request.user, self.verb) is None
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return access.why_not(request.user, self.verb) is None
+
+
+@admin.register(User)
+class PersonAdmin(Audited, UserAdmin):
+    noun = "user"
+    list_display = ("username", "email", "roles", "is_active", "last_login")
+    list_filter = ("is_active", "groups", "grants__role")
+    readonly_fields = ("last_login", "date_joined", "roles")
+    filter_horizontal = ("groups",)
+    fieldsets = (
+        (None, {"fields": ("username", "password", "is_active")}),
+        ("About", {"fields": ("first_name", "last_name", "email")}),
+        ("What this person may do", {"fields": ("roles", "groups"), "description": "Roles are given under Grants."}),
+        ("Dates", {"fields": ("last_login", "date_joined")}),
+    )
+
+    @admin.display(description="roles")
+    def roles(self, user: User) -> str:
+        return "; ".join(grants.words(g) for g in user.grants.select_related("account")) or "none"
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        with transaction.atomic():  # the new password and its audit row
+            return super().user_change_password(request, id, form_url)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        shown, count, _, protected = super().get_deleted_objects(objs, request)
+        return shown, count, set(), protected  # grants and tokens go with their person
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        if change and not obj.is_active:
+            _keep(obj)
+        super().save_model(request, obj, form, change)
+
+    def delete_model(self, request: HttpRequest, obj: User) -> None:
+        _keep(obj)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        for user in queryset:
+            self.delete_model(request, user)
+
+
+def _keep(user: User) -> None:
+    if grants.last_admin(user):
+        raise Closed(f"{user} is the last admin of everything; make another one first.")
+
+
+@admin.register(Group)
+class GroupAdmin(Audited):
+    """Named groups of people that a policy can ask approvals from."""
+
+    noun = "group"
+    fields = ("name",)
+    search_fields = ("name",)
+
+
+class GrantForm(forms.ModelForm):
+    def clean(self) -> dict[str, Any]:
+        data = super().clean()
+        place = {"account": data.get("account"), "region": data.get("region", ""), "pool": data.get("pool", "")}
+        if reason := access.why_not(self.request_user, "people", **place):
+            raise forms.ValidationError(reason)
+        return data
+
+
+@admin.register(Grant)
+class GrantAdmin(Granted):
+    form = GrantForm
+    list_display = ("user", "role", "account", "region", "pool")
+    list_filter = ("role", "account", "region")
+    search_fields = ("user__username", "pool")
+    list_select_related = ("user", "account")
+    fieldsets = (
+        (None, {"fields": ("user", "role"), "description": (
+            "viewer reads. operator decides cases, drains, returns and throws the stop switch. approver does that too, "
+            "is the second person where one is asked for, and alone may allow terminate-first. admin does what an "
+            "operator does, keeps policies, people and pauses, and releases breakers and the stop switch.")}),
+        ("Where", {"fields": ("account", "region", "pool"), "description": "What is left empty means all."}),
+    )  # fmt: skip
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change=change, **kwargs)
+        return type("GrantForm", (form,), {"request_user": request.user})
+
+    def save_model(self, request: HttpRequest, obj: Grant, form: Any, change: bool) -> None:
+        grants.give(obj, actor=acting(request))
+
+    def delete_model(self, request: HttpRequest, obj: Grant) -> None:
+        grants.take(obj, actor=acting(request))
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        for grant in queryset:
+            grants.take(grant, actor=acting(request))
+
+
+class TokenAdmin(ReadOnly):
+    actions = ("revoke",)
+    ordering = ("-created_at",)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return access.why_not(request.user, "people") is None
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return access.why_not(request.user, "people") is None
+
+    @admin.action(description="Revoke the selected tokens")
+    def revoke(self, request: HttpRequest, queryset: Any) -> None:
+        for row in queryset.filter(revoked_at=None):
+            self.take(row, actor=acting(request))
+        self.message_user(request, "Revoked. The holders are refused from now on.")
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(TokenAdmin):
+    list_display = ("user", "created_at", "created_by", "expires_at", "revoked_at", "used_at")
+    list_select_related = ("user",)
+    fields = ("user", "created_at", "created_by", "expires_at", "revoked_at", "used_at")
+    take = staticmethod(tokens.revoke_api)
+
+
+@admin.register(NodeToken)
+class NodeTokenAdmin(TokenAdmin):
+    list_display = ("instance", "created_at", "created_by", "expires_at", "revoked_at")
+    list_select_related = ("instance",)
+    fields = ("instance", "created_at", "created_by", "expires_at", "revoked_at")
+    search_fields = ("instance__instance_id",)
+    take = staticmethod(tokens.revoke_node)

@@ -1,0 +1,108 @@
+"""Log-in, log-out, and the fresh log-in that some decisions want."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib.auth import authenticate
+from django.contrib.auth import views as django_views
+from django.contrib.auth.mixins import LoginRequiredMixin
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import resolve_url
+from django.utils.decorators import method_decorator
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.generic import FormView
+
+from healthboard.audit.record import record
+from healthboard.people import limits
+from healthboard.people.web import actor_of, stamp
+
+TOO_MANY = "Too many wrong passwords from here. Wait a quarter of an hour, or log in from another address."
+
+
+class Login(django_views.LoginView):
+    template_name = "registration/login.html"
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if limits.limited(request.POST.get("username", ""), limits.address_of(request)):
+            form = self.get_form_class()(request)  # unbound: the password is not even looked at
+            return self.render_to_response(self.get_context_data(form=form, refused=TOO_MANY), status=429)
+        return super().post(request, *args, **kwargs)
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        limits.failed(self.request.POST.get("username", ""), limits.address_of(self.request))
+        return super().form_invalid(form)
+
+    @transaction.atomic
+    def form_valid(self, form: Any) -> HttpResponse:
+        response = super().form_valid(form)
+        _welcome(self.request)
+        return response
+
+
+class Logout(django_views.LogoutView):
+    http_method_names = ["post", "options"]
+
+
+class PasswordForm(forms.Form):
+    password = forms.CharField(
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True}), strip=False
+    )
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        self.request = request
+        super().__init__(*args, **kwargs)
+
+    def clean_password(self) -> str:
+        name = self.request.user.get_username()
+        user = authenticate(self.request, username=name, password=self.cleaned_data["password"])
+        if user is None or user.pk != self.request.user.pk:
+            raise forms.ValidationError("This is not your password.")
+        return ""
+
+
+@method_decorator([sensitive_post_parameters(), never_cache], name="dispatch")
+class Again(LoginRequiredMixin, FormView):
+    """Ask for the password once more, then return to ``?next=``."""
+
+    template_name = "registration/again.html"
+    form_class = PasswordForm
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), "request": self.request}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(next=self.next_url(), **kwargs)
+
+    def next_url(self) -> str:
+        asked = self.request.POST.get("next") or self.request.GET.get("next") or ""
+        hosts, secure = {self.request.get_host()}, self.request.is_secure()
+        safe = url_has_allowed_host_and_scheme(asked, allowed_hosts=hosts, require_https=secure)
+        return asked if safe else resolve_url(settings.LOGIN_REDIRECT_URL)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if limits.limited(request.user.get_username(), limits.address_of(request)):
+            context = self.get_context_data(form=PasswordForm(request), refused=TOO_MANY)
+            return self.render_to_response(context, status=429)
+        return super().post(request, *args, **kwargs)
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        limits.failed(self.request.user.get_username(), limits.address_of(self.request))
+        return super().form_invalid(form)
+
+    @transaction.atomic
+    def form_valid(self, form: Any) -> HttpResponse:
+        _welcome(self.request)
+        return HttpResponseRedirect(self.next_url())
+
+
+def _welcome(request: HttpRequest) -> None:
+    stamp(request)
+    name, address = request.user.get_username(), limits.address_of(request)
+    limits.succeeded(name, address)
+    record("login", f"user:{request.user.pk}", f"{name} logged in from {address}", actor=actor_of(request))
