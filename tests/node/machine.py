@@ -151,6 +151,8 @@ def schema_errors(value, schema, at="report"):
         errors.append(f"{at}: not {schema['const']}")
     if "enum" in schema and value not in schema["enum"]:
         errors.append(f"{at}: {value!r} not in {schema['enum']}")
+    if "minimum" in schema and isinstance(value, int) and value < schema["minimum"]:
+        errors.append(f"{at}: {value} is too small")
     names = schema.get("type", [])
     names = [names] if isinstance(names, str) else names
     fits = [n for n in names if (n == "null" and value is None) or (n != "null" and isinstance(value, kinds[n])

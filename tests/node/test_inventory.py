@@ -40,6 +40,16 @@ def test_a_gpu_that_nvml_no_longer_counts_is_listed_as_lost(machine, probe):
     assert [(g["uuid"], g["status"]) for g in gpus if g["status"] != "ok"] == [(machine.uuid(7), "lost")]
 
 
+def test_a_missing_gpu_never_takes_the_index_of_another(machine, probe):
+    eye = probe()
+    _inventory(machine).complete(eye.read())
+    machine.write("count 7")
+    machine.set(2, uuid=machine.uuid(7))  # the order has moved up, and number 2 is gone
+    gpus = _inventory(machine, boot="boot-2").complete(eye.read())
+    assert sorted(g["index"] for g in gpus) == list(range(8))
+    assert [g["uuid"] for g in gpus if g["status"] == "lost"] == [machine.uuid(2)]
+
+
 def test_index_is_not_identity_after_a_reboot(machine, probe):
     eye = probe()
     _inventory(machine).complete(eye.read())

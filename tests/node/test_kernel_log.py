@@ -160,6 +160,15 @@ def test_no_record_breaks_the_reader_and_sequences_only_grow(records):
     assert sequences == sorted(set(sequences))
 
 
+def test_the_lines_of_one_report_have_a_bound_in_bytes():
+    log = node.Kmsg("unused")
+    for i in range(400):
+        log._record(b"3,%d,%d,-;NVRM: %d " % (i, i, i) + b"\xff" * 3000)
+    lines, _, cursor, more = log.take()
+    assert 0 < len(node.json.dumps(lines)) < node.KERNEL_BYTES + 30_000
+    assert (more, cursor) == (True, lines[-1]["seq"])
+
+
 def test_a_line_feed_in_a_process_name_begins_no_line(machine, follow):
     machine.say(r"NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=a\x0aNVRM: Xid (PCI:0000:3c:00): 79, b", 3)
     (text,) = _texts(follow())

@@ -29,7 +29,7 @@ def test_a_hang_in_the_library_itself_is_told(machine, probe):
 def test_a_crash_is_told_with_its_signal(machine, probe, where):
     machine.write(where)
     reading = probe().read()
-    assert (reading["state"], reading["code"]) == ("crashed", -11)
+    assert (reading["state"], reading["code"]) == ("crashed", 139)
     assert "SIGSEGV" in reading["detail"]
 
 
@@ -113,8 +113,21 @@ def test_an_urgent_report_does_not_wait_for_a_slow_driver(machine, probe, monkey
     machine.set(0, hang="nvmlDeviceGetUUID")
     eye = probe(HEALTHBOARD_NVML_INIT_TIMEOUT="1")
     reading = eye.read(wait_s=0.1)
-    assert (reading["state"], reading["code"]) == ("error", 10)  # not yet: that is not "hung"
-    assert eye.read()["state"] == "hung"
+    assert node.is_pending(reading)
+    assert (reading["code"], "no answer yet" in reading["detail"]) == (node.NOT_YET, True)
+    reading = eye.read()
+    assert (reading["state"], node.is_pending(reading)) == ("hung", False)
+
+
+def test_the_report_of_an_xid_does_not_wait_for_a_driver_that_hangs(machine, server, reporter, monkeypatch):
+    reporter(server, HEALTHBOARD_NVML_TIMEOUT="8")
+    server.wait(lambda r: r["gpu_count"] == 8)
+    machine.set(0, hang="nvmlDeviceGetUUID")
+    time.sleep(0.5)
+    machine.say("NVRM: Xid (PCI:0000:3b:00): 119, pid=1, name=t, Timeout after 45s of waiting for RPC", 7)
+    report = server.wait(lambda r: r["kernel"], 7)
+    assert (report["nvml"]["state"], "no answer yet" in report["nvml"]["detail"]) == ("ok", True)
+    server.wait(lambda r: r["nvml"]["state"] == "hung", 12)
 
 
 def test_the_child_does_not_get_the_credential(machine, monkeypatch):

@@ -46,6 +46,9 @@ RECORDER_S = 900
 OUTPUT_LIMIT = 64 * 1024
 KERNEL_PER_REPORT = 500
 KERNEL_PENDING = 2000
+#: The server takes reports of up to 1 MiB; lines, results and recorder together stay below.
+KERNEL_BYTES = 300_000
+RESULT_BYTES = 200_000
 SAME_LINE_PER_REPORT = 3
 ANSWER_LIMIT = 256 * 1024
 POST_DEADLINE_S = 30.0
@@ -88,7 +91,7 @@ def _object(required, **properties):
 GPU_SCHEMA = _object(
     ["index", "status", "code"],
     index=_INT, uuid=_STR, serial=_STR, name=_STR, pci=_STR,
-    status={"enum": ["ok", "lost", "error", "reset_required"]}, code={"type": "integer"},
+    status={"enum": ["ok", "lost", "error", "reset_required"]}, code={"type": "integer", "minimum": 0},
     temperature_c=_INT, power_w=_NUM, utilization_pct=_INT, memory_used_mib=_INT, memory_total_mib=_INT,
     ecc=_object([], volatile_corrected=_INT, volatile_uncorrected=_INT, aggregate_corrected=_INT,
                 aggregate_uncorrected=_INT, sram_threshold=_FLAG),
@@ -105,7 +108,7 @@ REPORT_SCHEMA = _object(
         ["state", "code", "detail"],
         state={"enum": ["ok", "library_not_found", "driver_not_loaded", "version_mismatch", "hung", "crashed",
                         "error"]},
-        code={"type": "integer"}, detail={"type": "string"},
+        code={"type": "integer", "minimum": 0}, detail={"type": "string"},
     ),
     gpus={"type": "array", "items": GPU_SCHEMA},
     kernel={"type": "array", "items": _object(
@@ -269,6 +272,8 @@ def check_url(url):
 
 NVML_STATES = {9: "driver_not_loaded", 12: "library_not_found", 18: "version_mismatch"}
 UNINITIALIZED, GPU_LOST, RESET_REQUIRED = 1, 15, 16
+#: Code of a reading that is still awaited: the driver is slow, and it is too early to call that a hang.
+NOT_YET = 10
 MEASUREMENTS = (
     "temperature_c", "power_w", "utilization_pct", "memory_used_mib", "memory_total_mib", "recovery_action",
     "clock_event_reasons", "pcie_replay", "nvlink_down", "fabric_state", "fabric_health",
@@ -394,7 +399,7 @@ class NvmlReader:
             value = value.decode("utf-8", "replace")
         if not isinstance(value, str):
             return None
-        return "".join(c for c in value if c.isprintable()).strip()[:128] or None
+        return "".join(c for c in value if c.isprintable()).strip()[:64] or None
 
     def _gpu(self, index):
         n = self.nvml
@@ -524,6 +529,10 @@ def _count(value):
     return None if value in (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) or value < -1000 else value
 
 
+def is_pending(reading):
+    return reading["state"] == "hung" and reading["code"] == NOT_YET
+
+
 def _failure(state, code, detail):
     return {"state": state, "code": code, "detail": detail, "driver": None, "count": None, "gpus": []}
 
@@ -585,7 +594,7 @@ class NvmlProbe:
         self.started = collections.deque(maxlen=self.PER_HOUR)
 
     def read(self, wait_s=None, hurry=None):
-        """The next reading. With `wait_s`, at most so long, then a reading of state error, code 10 (not yet).
+        """The next reading. With `wait_s`, at most so long, then one of state hung with code `NOT_YET`.
 
         `hurry` is an Event: once set, no more than `URGENT_WAIT_S` are waited from then on.
         """
@@ -606,7 +615,7 @@ class NvmlProbe:
             if now >= deadline:
                 return self._hung(limit)
             if now >= until:
-                return _failure("error", 10, f"no answer yet after {now - self.asked_at:.0f} s, at {self.where}")
+                return _failure("hung", NOT_YET, f"no answer yet after {now - self.asked_at:.0f} s, at {self.where}")
 
     def _ask(self):
         if self.proc is None:
@@ -696,7 +705,8 @@ class NvmlProbe:
             detail = f"the probe died of signal {-code} ({_signal_name(-code)}), at {self.where}"
         else:
             detail = f"the probe ended with {code}, at {self.where}"
-        return self._gone(_failure("crashed", code or 0, detail))
+        status = 0 if code is None else (code if code >= 0 else 128 - code)  # as a shell counts: 139 is SIGSEGV
+        return self._gone(_failure("crashed", status, detail))
 
     def _hung(self, limit):
         detail = f"no answer within {limit:g} s, at {self.where}"
@@ -760,7 +770,9 @@ class Inventory:
         self.known = []
         self.known_boot = boot_id
         if stored.get("machine") == machine and isinstance(stored.get("gpus"), list):
-            self.known = [g for g in stored["gpus"] if isinstance(g, dict) and g.get("uuid")]
+            self.known = [
+                g for g in stored["gpus"] if isinstance(g, dict) and g.get("uuid") and isinstance(g.get("index"), int)
+            ]
             self.known_boot = stored.get("boot_id")
 
     def complete(self, reading):
@@ -788,7 +800,12 @@ class Inventory:
                 nameless.remove(gpu)
         if not nameless:
             # NVML doesn't count these at all any more.
-            gpus = gpus + [empty_gpu(k.get("index"), "lost", 28, k) for k in missing]
+            # The remembered index may be another GPU's by now.
+            used = {g["index"] for g in gpus}
+            free = (i for i in range(len(gpus) + len(missing) + 1) if i not in used)
+            gpus = gpus + [
+                empty_gpu(k["index"] if k.get("index") not in used else next(free), "lost", 28, k) for k in missing
+            ]
         self._learn(gpus)
         return gpus
 
@@ -922,7 +939,7 @@ class Kmsg(threading.Thread):
                 return
             line = {
                 "seq": seq, "at": iso(micros / 1e6 + self.offset), "facility": facility, "level": level,
-                "text": text[:4096],
+                "text": text[:4000],
             }  # fmt: skip
             self.recent.append(line)
             xid = XID.match(text) if facility == 0 else None
@@ -962,7 +979,12 @@ class Kmsg(threading.Thread):
     def take(self, limit=KERNEL_PER_REPORT):
         """Lines for the next report: (lines, overrun, cursor after them, whether more wait)."""
         with self.lock:
-            lines = [self.pending.popleft() for _ in range(min(limit, len(self.pending)))]
+            lines, room = [], KERNEL_BYTES
+            while self.pending and len(lines) < limit:
+                room -= len(json.dumps(self.pending[0]))
+                if room < 0 and lines:
+                    break
+                lines.append(self.pending.popleft())
             overrun, self.overrun = self.overrun or self.blind, False
             more = bool(self.pending)
             cursor = lines[-1]["seq"] if more and lines else self.last_seq
@@ -1022,11 +1044,7 @@ def pci_gpus(sysfs):
 
 
 def uptime_s():
-    text = read_text("/proc/uptime") or ""
-    try:
-        return round(float(text.split()[0]), 1)
-    except (IndexError, ValueError):
-        return None
+    return round(time.clock_gettime(time.CLOCK_BOOTTIME), 1)
 
 
 def driver_version():
@@ -1066,7 +1084,7 @@ class Recorder:
 def worst_signs(reading, gpus):
     """A set of plain facts that are bad; a new member means that something broke just now."""
     signs = set()
-    if reading["state"] != "ok" and reading["code"] != 10:
+    if reading["state"] != "ok":
         signs.add(("nvml", reading["state"]))
     for g in gpus:
         who = g["uuid"] or g["index"]
@@ -1316,8 +1334,15 @@ class Requests(threading.Thread):
             self.wake.set()
 
     def take(self):
+        """Results for one report; what has no room in it waits for the next."""
         with self.lock:
-            results, self.results = self.results, []
+            taken, room = 0, RESULT_BYTES
+            for result in self.results[:8]:
+                room -= len(json.dumps(result))
+                if room < 0 and taken:
+                    break
+                taken += 1
+            results, self.results = self.results[:taken], self.results[taken:]
             return results
 
     def run(self):
@@ -1402,7 +1427,7 @@ class Store:
         self.kmsg_seq = stored.get("kmsg_seq") if same else None
         # Without a state the count goes on from the uptime, so that numbers used before a loss of the state in
         # this boot aren't used again (there is never more than one report a second on average).
-        self.report_seq = stored.get("report_seq", 0) if same else int(uptime_s() or 0)
+        self.report_seq = stored.get("report_seq", 0) if same else int(uptime_s())
         self.requests = [r for r in stored.get("requests", []) if isinstance(r, dict) and r.get("id")]
 
     def seen(self, request):
@@ -1723,7 +1748,8 @@ class Reporter:
         self.recorder = Recorder(settings.interval)
         self.requests = Requests(self._view, self.store, self.wake.set)
         self.sender = Sender(settings, self.spool, self._answered)
-        self.reading = _failure("error", 10, "not read yet")
+        self.reading = _failure("hung", NOT_YET, "not read yet")
+        self.read_at = time.monotonic()
         self.gpus = []
         self.signs = set()
         self.last_attached = -1e9
@@ -1770,14 +1796,20 @@ class Reporter:
     def round(self, urgent=False):
         """Read once and spool what there is to tell."""
         reading = self.probe.read(URGENT_WAIT_S if urgent else None, self.wake)
-        gpus = self.inventory.complete(reading)
-        if reading["code"] != 10 or reading["state"] != "error":
-            self.reading, self.gpus = reading, gpus
-        now = time.time()
+        if is_pending(reading):
+            # Kernel lines must not wait for a slow driver. A reading that is still fresh is told once more.
+            if self.reading["state"] == "ok" and time.monotonic() - self.read_at < 60:
+                reading, gpus = dict(self.reading, detail=f"as read before; {reading['detail']}"), self.gpus
+            else:
+                gpus = []
+        else:
+            gpus = self.inventory.complete(reading)
+            self.reading, self.gpus, self.read_at = reading, gpus, time.monotonic()
+            if reading["state"] == "ok":
+                self.recorder.add(time.time(), gpus)
         if reading["state"] == "ok":
             said(("nvml", "hung"))
             said(("nvml", "crashed"))
-            self.recorder.add(now, gpus)
         for _ in range(8):
             lines, overrun, cursor, more = self.kmsg.take()
             results = self.requests.take()
@@ -1790,13 +1822,13 @@ class Reporter:
             self.store.finish({r["request"] for r in results})
             self.store.save()
             self.sender.wake.set()
-            if not more:
+            if not more and not self.requests.results:
                 break
 
     def _recorder(self, reading, gpus, lines):
         """The last 15 minutes, if something has broken since the last report."""
         broke = any(x["facility"] == 0 and URGENT.search(x["text"]) for x in lines)
-        if reading["code"] != 10:
+        if not is_pending(reading):
             signs = worst_signs(reading, gpus)
             broke = broke or bool(signs - self.signs)
             self.signs = signs
@@ -1861,7 +1893,7 @@ def build_report(settings, seq, reading, gpus, lines, overrun):
     """A report of `REPORT_SCHEMA` without results and recorder."""
     return {
         "schema": SCHEMA, "reporter": VERSION, "boot_id": settings.boot_id, "seq": seq, "sent_at": iso(time.time()),
-        "uptime_s": uptime_s(), "driver": reading["driver"] or driver_version(),
+        "uptime_s": uptime_s(), "driver": (reading["driver"] or driver_version() or "")[:32] or None,
         "nvml": {"state": reading["state"], "code": reading["code"], "detail": str(reading["detail"])[:500]},
         "gpu_count": reading["count"],
         "gpus": [{k: v for k, v in g.items() if not k.startswith("_")} for g in gpus],
