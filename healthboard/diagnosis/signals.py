@@ -104,7 +104,10 @@ class Reading:
     ``ACCELERATED_COMPUTE``, ``DAEMON`` (CheckStatus), ``ECS_STATUS`` (ACTIVE …), ``ECS_GPUS`` (registered UUIDs),
     ``GPU_STATUS`` (ok, lost, error; per GPU), ``GPU_COUNT`` (seen by NVML), ``NVML`` (ok, library_not_found,
     driver_not_loaded, version_mismatch, hung, crashed, error), ``ROW_REMAP`` ({pending, failure, …} per GPU),
-    ``RECOVERY_ACTION`` (int per GPU), ``BOOT_ID``, ``GAP`` (a source was silent; value is the reason).
+    ``RECOVERY_ACTION`` (int per GPU), ``BOOT_ID``, ``GAP`` (a source was silent; value is the reason; with
+    ``attrs["expected"]`` it is silent because we drained), ``SRAM_THRESHOLD`` (bool per GPU), ``ECC`` (counters per
+    GPU), ``CLOCK_EVENTS`` (bit mask per GPU), ``TEMPERATURE`` (ok, high), ``FABRIC`` (unsupported, starting, ok,
+    unhealthy), ``EFA_COUNT``, ``XID_LAST`` (an exporter's gauge), ``EC2_PERFORMANCE``, ``ECS_OVERALL``.
     `sources` that a reading rests on are named as for `Event`.
     """
 
@@ -146,6 +149,8 @@ class Thresholds:
     xid45_hold: timedelta = timedelta(seconds=60)
     #: readings older than this are no longer evidence (three missed collection rounds)
     stale_after: timedelta = timedelta(minutes=3)
+    #: an application's fault or a passing note is shown this long after its last line
+    shown_for: timedelta = timedelta(hours=1)
     #: code -> {"verdict": …, "action": …} set by an admin; or {"count": n, "window_s": s} to raise on repetition
     code_overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     outside_witness: bool = False
@@ -167,6 +172,8 @@ class Finding:
     first: datetime | None = None
     last: datetime | None = None
     sources: tuple[str, ...] = ()
+    #: "own", or "companion" for what only accompanies another finding (aftermath, detail, second word on it)
+    role: str = "own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,13 @@ class Assessment:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Each code once, the decisive one first."""
+        """Each code once, the decisive one first. A finding without a machine name has a lower-case one, not listed."""
         ordered = ([self.primary.code] if self.primary else []) + [f.code for f in self.findings]
-        return tuple(dict.fromkeys(ordered))
+        return tuple(code for code in dict.fromkeys(ordered) if code.isupper())
+
+    @property
+    def decisive_codes(self) -> tuple[str, ...]:
+        """The codes of HARDWARE and AMBIGUOUS findings that stand for themselves: what breadth counts."""
+        worst = (Verdict.HARDWARE, Verdict.AMBIGUOUS)
+        own = (f.code for f in self.findings if f.verdict in worst and f.role == "own")
+        return tuple(code for code in dict.fromkeys(own) if code.isupper())

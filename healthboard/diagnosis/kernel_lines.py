@@ -1,0 +1,64 @@
+"""Driver messages that carry no Xid number, as (pattern, code). Each is matched from the start of the message."""
+
+from __future__ import annotations
+
+import re
+
+ADDRESS = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
+IDENTITY = re.compile(rf"NVRM: GPU at (?:PCI:)?{ADDRESS}: (GPU-[0-9a-fA-F-]{{36}})")
+#: The three physical lines of a GPU that was dead when the driver looked for it.
+PROBE_LOST_HEAD = re.compile(rf"NVRM: The NVIDIA GPU {ADDRESS}")
+PROBE_LOST_TAIL = re.compile(r"(?:NVRM: )?fallen off the bus and is not responding to commands")
+BOOT = re.compile(r"Linux version \d|Command line: BOOT_IMAGE")
+SUPPRESSED = re.compile(r"(?:NVRM: )?(\d+) callbacks suppressed")
+
+_NVRM = r"NVRM: (?:\[[^\]]*\] )?"
+NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (code, re.compile(pattern, re.IGNORECASE))
+    for code, pattern in (
+        ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}: GPU has fallen off the bus"),
+        ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}:? .*\bis lost\b"),
+        ("GFW_BOOT_FAILED", rf"{_NVRM}(?:GPU\d* )?.*failed to wait for GFW.?boot"),
+        ("GFW_BOOT_FAILED", rf"{_NVRM}.*GFW.?boot.*(?:timed? ?out|not complete|failed)"),
+        ("GPU_INIT_FAILED", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}: (?:RmInitAdapter|rm_init_adapter) failed"),
+        ("GPU_INIT_FAILED", rf"{_NVRM}.*(?:RmInitAdapter failed|rm_init_adapter failed|RmInitAdapter: Cannot init)"),
+        ("GPU_INIT_FAILED", rf"{_NVRM}The NVIDIA probe routine (?:failed|was not called) for \d+ device"),
+        ("GPU_INIT_FAILED", rf"{_NVRM}None of the NVIDIA (?:graphics |devices)"),
+        ("NVML_LIB_RM_VERSION_MISMATCH", rf"{_NVRM}API mismatch: the client"),
+        ("GPU_RESET_REQUIRED", rf"{_NVRM}.*NV_ERR_RESET_REQUIRED"),
+        ("GPU_RESET_REQUIRED", rf"{_NVRM}.*(?:status|paramsStatus)=0x0*62\b"),
+        (
+            "NVLINK_DISCOVERY_FAILED",
+            rf"{_NVRM}.*(?:knvlinkDiscover\w*|postRxDetLinkMask|nvlink (?:link )?discovery).*(?:fail|timed? ?out|unable)",
+        ),
+        ("ECC_UNCORRECTED", rf"{_NVRM}.*uncorrect(?:ed|able) (?:double.bit )?ECC error"),
+        ("GPU_OVERTEMP", rf"{_NVRM}.*(?:GPU|board).*(?:overheat|over.?temperature|shut ?down temperature)"),
+        ("GPU_POWER_BRAKE", rf"{_NVRM}.*power brake"),
+    )
+)
+#: A GPU named somewhere in such a message.
+ANY_ADDRESS = re.compile(rf"(?:PCI:|GPU ?|GPU at )?{ADDRESS}")
+
+AER = re.compile(
+    rf"(?:(pcieport|nvidia|vfio-pci) {ADDRESS}: )?(?:pcieport: )?(?:AER: )?(.*)", re.IGNORECASE | re.DOTALL
+)  # fmt: skip
+AER_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("recovery-failed", re.compile(r"(?:device )?recovery failed|can't recover|recovery: failed", re.IGNORECASE)),
+    ("recovered", re.compile(r"(?:device )?recovery (?:was )?successful", re.IGNORECASE)),
+    ("nonfatal", re.compile(r"uncorrect(?:ed|able) \(non-fatal\)", re.IGNORECASE)),
+    ("fatal", re.compile(r"uncorrect(?:ed|able) \(fatal\)|severity=fatal", re.IGNORECASE)),
+    ("corrected", re.compile(r"correct(?:ed|able) error|severity=correct(?:ed|able)", re.IGNORECASE)),
+)
+
+#: Words of a reader that could not read: they make the rest of the log incomplete.
+UNREAD: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("KMSG_OVERRUN", re.compile(r"(?:/dev/kmsg|kmsg).*(?:overrun|EPIPE|broken pipe|lost \d+)", re.IGNORECASE)),
+    ("KMSG_OVERRUN", re.compile(r"(?:missed|lost|dropped) \d+ (?:kernel )?(?:log )?(?:messages|records|lines)", re.I)),
+    (
+        "MONITORING_GAP",
+        re.compile(
+            r"^(?:dmesg|journalctl|Failed to|cat|tail)\b.*(?:Operation not permitted|Permission denied|No such file|"
+            r"No journal files|truncated)", re.IGNORECASE
+        ),
+    ),
+)  # fmt: skip

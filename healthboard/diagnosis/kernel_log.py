@@ -1,0 +1,252 @@
+"""Kernel log lines to events: every generation and form of Xid, SXid, lost-GPU lines, PCIe errors.
+
+`KernelLog` takes lines one at a time in flat memory: equal lines within three minutes are one event with a count.
+`parse` reads a whole text. A record that did not come from the kernel never gives an Xid.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from healthboard.diagnosis import kernel_lines as lines
+from healthboard.diagnosis import sxid, xid_line
+from healthboard.diagnosis.kernel_prefix import HINTS, START, Origin, read_prefix
+from healthboard.diagnosis.names import gpu_uuid, pci
+from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, parse_time
+from healthboard.diagnosis.signals import Event
+
+BURST = timedelta(minutes=3)
+#: Beyond so many distinct events the details no longer tell lines apart: a flood must not fill the memory.
+MAX_DISTINCT = 5_000
+MAX_LINE = 4_096
+
+
+class KernelLog:
+    """Feed lines in their order, then take `result()`.
+
+    `feed` accepts what a collector already knows (time, kmsg sequence, boot id, facility); without them they are
+    read from the line's prefix, and a line without any gets a stand-in time and its line number as sequence.
+    """
+
+    def __init__(self, *, boot_id: str | None = None) -> None:
+        self.known = 0
+        self._boot = boot_id
+        self._fixed_boot = boot_id is not None
+        self._boots = 0
+        self._line = 0
+        self._last: datetime | None = None
+        self._probe: str | None = None
+        self._uuids: dict[str, str] = {}
+        self._open: dict[Any, dict[str, Any]] = {}
+        self._rows: list[dict[str, Any]] = []
+        self._ignored = IgnoredCounter()
+
+    def feed(
+        self,
+        line: str,
+        *,
+        at: datetime | None = None,
+        seq: int | None = None,
+        facility: int | None = None,
+    ) -> None:
+        self._line += 1
+        if not any(hint in line for hint in HINTS):
+            return
+        if len(line) > MAX_LINE:
+            line = line[:MAX_LINE]
+        if "\\x0a" in line or "\n" in line:
+            for part in line.replace("\\x0a", "\n").split("\n"):
+                if part.strip():
+                    self._one(part, at, seq, facility)
+        else:
+            self._one(line, at, seq, facility)
+
+    def _one(self, line: str, at: datetime | None, seq: int | None, facility: int | None) -> None:
+        if line.startswith("{") and '"MESSAGE"' in line:
+            line, at, facility = _journal_record(line, at, facility)
+        if line.startswith("-- ") and ("Boot " in line or "Reboot" in line):
+            return self._boot_seen()
+        found = START.search(line)
+        if not found:
+            return self._unstarted(line)
+        if at is not None:
+            # the collector took the record apart already: the text is the message itself
+            origin = read_prefix(line[: found.start()])
+            origin = Origin(origin.writer, at, True, seq, origin.times)
+        else:
+            origin = read_prefix(line[: found.start()])
+        if facility:
+            origin = Origin("user", origin.at, origin.dated, origin.seq, origin.times)
+        self._message(line[found.start() :].rstrip(), line, origin)
+
+    def _unstarted(self, line: str) -> None:
+        if self._probe and lines.PROBE_LOST_TAIL.search(line):
+            self._emit("GPU_FALLEN_OFF_BUS", self._probe, line, Origin("kernel"))
+            self._probe = None
+            return
+        for code, pattern in lines.UNREAD:
+            if pattern.search(line):
+                return self._emit(code, None, line, Origin("kernel"))
+
+    def _message(self, message: str, line: str, origin: Origin) -> None:
+        xid = xid_line.XID.match(message)
+        if origin.writer != "kernel":
+            if (xid or xid_line.SXID.match(message)) and origin.writer == "user":
+                self._emit("LOG_INJECTION_SUSPECTED", None, line, origin)
+            else:
+                self._ignored.add("a driver message quoted inside another program's line", line)
+            return
+        self.known += 1
+        if xid:
+            self._xid(xid, message, origin)
+        elif match := xid_line.SXID.match(message):
+            self._sxid(match, message, origin)
+        elif lines.BOOT.match(message):
+            self._boot_seen(origin)
+        elif match := lines.IDENTITY.match(message):
+            address, uuid = pci(match[1]), gpu_uuid(match[2])
+            if address and uuid:
+                self._uuids[address] = uuid
+        elif message.startswith("NVRM: ") and "Xid (" in message[:14]:
+            self._ignored.add("an Xid line whose address or number can't be read", line)
+        elif message.startswith(("NVRM: ", "nvidia-nvlink")):
+            self._driver(message, line, origin)
+        elif message.startswith(("pcieport", "AER", "PCIe", "nvidia ")):
+            self._aer(message, line, origin)
+
+    def _xid(self, match: Any, message: str, origin: Origin) -> None:
+        number = int(match[3])
+        address = pci(match[1])
+        if number == 0 or address is None:
+            return self._ignored.add("an Xid line whose address or number can't be read", message)
+        attrs = xid_line.decode(number, message[match.end() :])
+        if match[2]:
+            attrs["mig"] = match[2].strip()
+        self._emit(f"XID_{number}", address, message, origin, attrs)
+        if (cause := attrs.get("caused_by")) and cause != number:
+            self._emit(f"XID_{cause}", address, message, origin, {"only_named": True})
+
+    def _sxid(self, match: Any, message: str, origin: Origin) -> None:
+        number, rest = int(match[3]), match[4].lstrip(", ")
+        word = next((w for w in ("Fatal", "Non-fatal") if rest.lower().startswith(w.lower())), None)
+        data = word is None and rest.lower().startswith(("data", "severity"))
+        attrs = {"severity": "data" if data else sxid.severity(number, word, rest), "switch": pci(match[2])}
+        if data:
+            attrs["table"] = sxid.severity(number, None, "")
+        if link := xid_line.re.search(r"Link (\d{1,3})", rest):
+            attrs["link"] = int(link[1])
+        self._emit(f"SXID_{number}", None, message, origin, attrs)
+
+    def _driver(self, message: str, line: str, origin: Origin) -> None:
+        if head := lines.PROBE_LOST_HEAD.match(message):
+            self._probe = pci(head[1])
+            if not lines.PROBE_LOST_TAIL.search(message):
+                return
+        if self._probe and lines.PROBE_LOST_TAIL.search(message):
+            self._emit("GPU_FALLEN_OFF_BUS", self._probe, message, origin)
+            self._probe = None
+            return
+        for code, pattern in lines.NAMED:
+            if pattern.match(message):
+                address = lines.ANY_ADDRESS.search(message)
+                attrs = {}
+                if code == "ECC_UNCORRECTED" and any(w in message.lower() for w in ("reset", "refus")):
+                    attrs["refused"] = True
+                if code == "GPU_INIT_FAILED" and "probe routine" in message:
+                    attrs["probe"] = True
+                return self._emit(code, pci(address[1]) if address else None, message, origin, attrs)
+        self._ignored.add("driver lines that explain or accompany an event", line)
+
+    def _aer(self, message: str, line: str, origin: Origin) -> None:
+        match = lines.AER.match(message)
+        kind = next((k for k, p in lines.AER_KINDS if p.search(match[3] or "")), None) if match else None
+        if not match or kind is None:
+            return self._ignored.add("PCIe error details", line)
+        gpu = pci(match[2]) if match[2] and (match[1] or "").lower() == "nvidia" else None
+        code = {"corrected": "PCIE_AER_CORRECTED", "nonfatal": "PCIE_AER_NONFATAL"}.get(kind, "PCIE_AER_FATAL")
+        self._emit(code, gpu, message, origin, {"aer": kind})
+
+    def _boot_seen(self, origin: Origin | None = None) -> None:
+        if origin is not None and origin.uptime and origin.uptime > 60:
+            return
+        if self._rows and not self._fixed_boot:
+            self._boots += 1
+            self._boot = f"boot {self._boots}"
+            self._open.clear()
+
+    def _emit(self, code: str, gpu: str | None, text: str, origin: Origin, attrs: dict[str, Any] | None = None) -> None:
+        attrs = attrs or {}
+        # undated lines keep the distance of their uptimes, or just their order
+        at = origin.at or (self._last + timedelta(microseconds=1) if self._last else at_line(self._line))
+        self._last = at
+        key: Any = (code, gpu, self._boot, origin.seq if origin.dated else None, *sorted(attrs.items()))
+        if len(self._rows) > MAX_DISTINCT:
+            key = (code, gpu, self._boot)
+        row = self._open.get(key)
+        if row is not None and abs(at - row["last"]) <= BURST:
+            row["count"] += origin.times
+            row["last"] = max(at, row["last"])
+            return
+        row = {
+            "code": code, "gpu": gpu, "at": at, "last": at, "count": origin.times, "text": text[:500],
+            "attrs": attrs if origin.dated else {**attrs, "undated": True},
+            "boot": self._boot, "seq": origin.seq if origin.seq is not None else self._line,
+        }  # fmt: skip
+        self._open[key] = row
+        if len(self._rows) < 2 * MAX_DISTINCT:
+            self._rows.append(row)
+
+    def result(self) -> Parsed:
+        events = tuple(
+            Event(
+                at=row["at"],
+                code=row["code"],
+                source="kernel",
+                gpu=self._uuids.get(row["gpu"], row["gpu"]) if row["gpu"] else None,
+                text=row["text"],
+                attrs=row["attrs"],
+                boot_id=row["boot"],
+                seq=row["seq"],
+                count=row["count"],
+                last_at=row["last"] if row["count"] > 1 else None,
+            )
+            for row in self._rows
+        )
+        return Parsed(events, (), self._ignored.result(), self.known)
+
+    @property
+    def boot_id(self) -> str | None:
+        """The boot that the last line belongs to, if the log shows a boot."""
+        return self._boot
+
+    @property
+    def uuids(self) -> dict[str, str]:
+        return self._uuids
+
+
+def _journal_record(line: str, at: datetime | None, facility: int | None) -> tuple[str, datetime | None, int | None]:
+    """A line of ``journalctl -o json``: message, time and facility; anything odd stays the line that it was."""
+    try:
+        record = json.loads(line)
+        message = record["MESSAGE"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return line, at, facility
+    if not isinstance(message, str):
+        return line, at, facility
+    if record.get("_TRANSPORT", "kernel") != "kernel" or str(record.get("SYSLOG_FACILITY", "0")) != "0":
+        facility = 1
+    stamp = record.get("__REALTIME_TIMESTAMP")
+    if at is None and isinstance(stamp, str) and stamp.isdigit() and len(stamp) < 18:
+        at = parse_time("1970-01-01T00:00:00Z") + timedelta(microseconds=int(stamp))  # type: ignore[operator]
+    return message, at, facility
+
+
+def parse(text: str | Iterable[str]) -> Parsed:
+    """Events of a whole log, given as text or as an iterable of lines."""
+    log = KernelLog()
+    for line in text.splitlines() if isinstance(text, str) else text:
+        log.feed(line)
+    return log.result()

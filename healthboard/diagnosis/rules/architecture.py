@@ -1,0 +1,21 @@
+"""A number that this architecture does not raise is doubtful unless another source agrees."""
+
+from __future__ import annotations
+
+from healthboard.diagnosis import witness
+from healthboard.diagnosis.evidence import Evidence
+from healthboard.diagnosis.rules.claims import Claims, number_of
+from healthboard.diagnosis.signals import Action, Verdict
+
+
+def apply(evidence: Evidence, claims: Claims) -> None:
+    architecture = evidence.context.architecture
+    for claim in claims:
+        if claim.verdict is not Verdict.HARDWARE or number_of(claim.code) is None:
+            continue
+        if evidence.catalogue.get(claim.code).raised_by(architecture) is not False:
+            continue
+        if {*claim.sources, *(source for source, _ in witness.others(evidence, claims, claim))} - {"kernel"}:
+            continue
+        why = f"{claim.why}; but NVIDIA's table does not list this number for {architecture}: is the line genuine?"
+        claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "not-for-this-architecture")

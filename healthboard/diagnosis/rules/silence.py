@@ -1,0 +1,46 @@
+"""What can no longer be seen, and what has lost its meaning with time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from healthboard.diagnosis.evidence import Evidence
+from healthboard.diagnosis.rules.claims import Claims
+from healthboard.diagnosis.signals import Action, Reading, Verdict
+
+_GPU_SOURCES = ("nvml", "dcgm")
+
+
+def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
+    """Adds the gaps, takes away what is past; returns when the next reading turns stale or note fades."""
+    later: list[datetime] = []
+    _gaps(evidence, claims)
+    for r in evidence.fresh():
+        if r.name not in ("GAP", "BOOT_ID") and not evidence.expected_silence(r.source):
+            later.append(r.last + evidence.thresholds.stale_after)
+    for claim in claims:
+        if claim.readings or claim.verdict not in (Verdict.HEALTHY, Verdict.WORKLOAD, Verdict.UNKNOWN):
+            continue
+        over = claim.last + evidence.thresholds.shown_for
+        if evidence.now > over and claim.role == "own":
+            claims.drop(claim)
+        elif claim.role == "own":
+            later.append(over)
+    return later
+
+
+def _gaps(evidence: Evidence, claims: Claims) -> None:
+    silent = evidence.stale_sources()
+    reasons = [f"{source}: {reason}" for source, (_, reason) in silent.items()]
+    since = min((when for when, _ in silent.values()), default=evidence.now)
+    no_gpu_source = (
+        bool(evidence.context.expected_gpus)
+        and not evidence.has("NVML", "GPU_STATUS", "XID_LAST", "GPU_COUNT")
+        and not any(source in silent or evidence.expected_silence(source) for source in (*_GPU_SOURCES, "node"))
+    )
+    if no_gpu_source:
+        reasons.append("no source has ever read this instance's GPUs")
+    if not reasons:
+        return
+    claim = claims.add("MONITORING_GAP", reading=Reading("GAP", "; ".join(reasons), "node", since, evidence.now))
+    claim.set(Verdict.UNKNOWN, Action.DIAGNOSE, f"nothing may be concluded from silence ({'; '.join(reasons)})", "gap")
