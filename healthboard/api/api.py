@@ -1,0 +1,28 @@
+"""The HTTP API under /api/v1/, with its description at /api/v1/openapi.json."""
+
+from __future__ import annotations
+
+from ninja import NinjaAPI
+
+from healthboard.api import decisions, errors, lists
+from healthboard.api.auth import Session, Token
+
+api = NinjaAPI(
+    title="healthboard",
+    version="1",
+    description="Health cases of GPU machines on Amazon ECS and EC2, what was decided about them, and their repair.",
+    auth=[Token(), Session()],
+    docs_url=None,
+    openapi_url="/openapi.json",
+    urls_namespace="api",
+)
+errors.install(api)
+api.add_router("", lists.router)
+api.add_router("", decisions.router)
+try:
+    from healthboard.api.node import router as node_router
+except ModuleNotFoundError as error:
+    if error.name != "healthboard.api.node":
+        raise
+else:
+    api.add_router("", node_router)

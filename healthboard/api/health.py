@@ -1,0 +1,66 @@
+"""For machines that watch healthboard: does the process live, is it ready, and the numbers for Prometheus."""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from healthboard import config
+from healthboard.api.metrics import registry
+from healthboard.fleet.models import Installation
+
+_migrated = False  # migrations never go back while a process lives, so it is asked until it is true
+
+
+def _line(text: str, status: int = 200) -> HttpResponse:
+    return HttpResponse(text + "\n", status=status, content_type="text/plain; charset=utf-8")
+
+
+@require_safe
+def healthz(request: HttpRequest) -> HttpResponse:
+    """The process answers. Asks nothing else, so that a database in trouble doesn't get every process killed."""
+    return _line("ok")
+
+
+@require_safe
+def readyz(request: HttpRequest) -> HttpResponse:
+    """200 if it can do its work, else 503 with one line that says what is missing."""
+    why = not_ready()
+    return _line(why, 503) if why else _line("ready")
+
+
+def not_ready() -> str:
+    global _migrated
+    try:
+        if not _migrated:
+            executor = MigrationExecutor(connection)
+            if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+                return "the database lacks migrations: run manage.py migrate"
+            _migrated = True
+        stamped = Installation.objects.order_by("pk").first()
+    except DatabaseError as error:
+        return "the database does not answer: " + (str(error).strip().splitlines() or ["unknown"])[0]
+    if stamped is None:
+        return "the database is not stamped with a mode: run manage.py setup"
+    if stamped.mode != settings.MODE:
+        return f"this database belongs to mode {stamped.mode}, but HEALTHBOARD_MODE is {settings.MODE}"
+    return ""
+
+
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Prometheus' text for the bearer of HEALTHBOARD_METRICS_TOKEN; without such a token nobody gets it."""
+    wanted = config.read("HEALTHBOARD_METRICS_TOKEN")
+    kind, _, given = request.headers.get("Authorization", "").partition(" ")
+    fits = hmac.compare_digest(given.strip().encode(), wanted.encode())
+    if not wanted or kind.lower() != "bearer" or not fits:
+        answer = _line("send the bearer token of HEALTHBOARD_METRICS_TOKEN", 401)
+        answer["WWW-Authenticate"] = "Bearer"
+        return answer
+    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

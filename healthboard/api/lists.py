@@ -1,0 +1,126 @@
+"""Reading: cases, repairs and instances, newest first, by keyset, in what the caller may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from ninja import Query, Router
+from pydantic import Field
+
+from healthboard.api import csv_out, schemas, views
+from healthboard.api.auth import Throttle, may_view
+from healthboard.api.errors import READ, responses
+from healthboard.people import access
+from healthboard.refusals import NotFound
+
+router = Router(tags=["lists"], throttle=[Throttle()])
+
+After = Annotated[int, Query(None, ge=1, le=schemas.BIG, description="`next` of the page before")]
+OfCase = Annotated[int, Query(None, ge=1, le=schemas.BIG)]
+Limit = Annotated[int, Query(500, ge=1, le=1000)]
+Id = Annotated[int, Field(ge=1, le=schemas.BIG)]
+#: a parameter that is left out is None, but nobody can send a null: the types above say what may be sent
+CSV = {"responses": {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}}
+DETAIL = {**READ, **responses(404)}
+
+
+def _page(
+    request: HttpRequest, rows: QuerySet, show: Callable[[Any], dict[str, Any]], name: str, after: int | None, limit: int,
+    format: schemas.Format, schema: Any,
+) -> Any:  # fmt: skip
+    """One page: rows with a smaller id than `after`. CSV takes the same page."""
+    if after is not None:
+        rows = rows.filter(pk__lt=after)
+    found = list(rows.order_by("-pk")[: limit + 1])
+    items = [show(row) for row in found[:limit]]
+    if format == schemas.Format.CSV:
+        return csv_out.answer(name, list(schema.model_fields), items)
+    return {"items": items, "next": found[limit - 1].pk if len(found) > limit else None}
+
+
+@router.get("/cases", response={200: schemas.CaseList, **READ}, operation_id="list_cases", openapi_extra=CSV)
+def cases(
+    request: HttpRequest,
+    instance: schemas.InstanceId = None,
+    state: schemas.CaseState = None,
+    after: After = None,
+    limit: Limit = 500,
+    format: schemas.Format = schemas.Format.JSON,
+):
+    """Cases, newest first; `instance` finds group cases of which it is a member too."""
+    may_view(request)
+    rows = access.within(request.auth, views.cases())
+    if instance:
+        members = Q(members__instance__instance_id=instance)
+        rows = rows.filter(Q(instance__instance_id=instance) | members).distinct()
+    if state:
+        rows = rows.filter(state=state)
+    return _page(request, rows, views.case, "cases", after, limit, format, schemas.CaseItem)
+
+
+@router.get("/cases/{case_id}", response={200: schemas.CaseDetail, **DETAIL}, operation_id="get_case")
+def case(request: HttpRequest, case_id: Id):
+    may_view(request)
+    row = access.within(request.auth, views.cases()).filter(pk=case_id).first()
+    if row is None:
+        raise NotFound(f"There is no case {case_id}.")
+    return views.case_detail(row)
+
+
+@router.get("/repairs", response={200: schemas.RepairList, **READ}, operation_id="list_repairs", openapi_extra=CSV)
+def repairs(
+    request: HttpRequest,
+    instance: schemas.InstanceId = None,
+    state: schemas.RepairState = None,
+    case: OfCase = None,
+    after: After = None,
+    limit: Limit = 500,
+    format: schemas.Format = schemas.Format.JSON,
+):
+    """Repairs, newest first; `resolution` is the outcome, empty while it is open."""
+    may_view(request)
+    rows = access.within(request.auth, views.repairs(), prefix="instance__")
+    if instance:
+        rows = rows.filter(instance__instance_id=instance)
+    if state:
+        rows = rows.filter(state=state)
+    if case:
+        rows = rows.filter(decision__case=case)
+    return _page(request, rows, views.repair, "repairs", after, limit, format, schemas.RepairItem)
+
+
+@router.get("/repairs/{repair_id}", response={200: schemas.RepairDetail, **DETAIL}, operation_id="get_repair")
+def repair(request: HttpRequest, repair_id: Id):
+    may_view(request)
+    row = access.within(request.auth, views.repairs(), prefix="instance__").filter(pk=repair_id).first()
+    if row is None:
+        raise NotFound(f"There is no repair {repair_id}.")
+    return views.repair_detail(row)
+
+
+@router.get("/instances", response={200: schemas.InstanceList, **READ}, operation_id="list_instances", openapi_extra=CSV)
+def instances(
+    request: HttpRequest,
+    instance: schemas.InstanceId = None,
+    pool: schemas.Name = None,
+    verdict: schemas.Name = None,
+    gone: Annotated[bool, Query(False, description="those that are gone, too")] = False,
+    after: After = None,
+    limit: Limit = 500,
+    format: schemas.Format = schemas.Format.JSON,
+):
+    """Instances, the one seen last first, with their open case and repair."""
+    may_view(request)
+    rows = access.within(request.auth, views.instances())
+    if not gone:
+        rows = rows.filter(gone_at=None)
+    if instance:
+        rows = rows.filter(instance_id=instance)
+    if pool:
+        rows = rows.filter(pool__name=pool)
+    if verdict:
+        rows = rows.filter(verdict=verdict)
+    return _page(request, rows, views.instance, "instances", after, limit, format, schemas.InstanceItem)

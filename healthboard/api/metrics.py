@@ -1,0 +1,92 @@
+"""Numbers for Prometheus, read by SQL when they are asked for, in a registry of their own: right with any number of
+web processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.db.models import Count
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+
+from healthboard import clock
+from healthboard.cases.models import Case
+from healthboard.cases.states import OPEN as CASES_OPEN
+from healthboard.diagnosis.signals import Verdict
+from healthboard.fleet.models import Instance, Source
+from healthboard.fleet.sources import blind
+from healthboard.repairs.models import Breaker, Occupancy, Pause, Repair, Switch
+from healthboard.repairs.states import State as RepairState
+
+
+class Numbers:
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield from self._fleet()
+        yield from self._work()
+        yield from self._sources()
+        yield from self._brakes()
+
+    def _fleet(self) -> Iterator[GaugeMetricFamily]:
+        live = Instance.objects.filter(gone_at=None)
+        counts = dict(live.values_list("verdict").annotate(n=Count("pk")).order_by())
+        out = GaugeMetricFamily("healthboard_instances", "Instances by verdict", labels=["verdict"])
+        for verdict in Verdict:  # zeros too, so that an alert on a verdict has a series
+            out.add_metric([str(verdict)], counts.get(str(verdict), 0))
+        yield out
+
+    def _work(self) -> Iterator[GaugeMetricFamily]:
+        now = clock.now()
+        counts = dict(Case.objects.filter(closed_at=None).values_list("state").annotate(n=Count("pk")).order_by())
+        out = GaugeMetricFamily("healthboard_cases_open", "Open cases by state", labels=["state"])
+        for state in CASES_OPEN:
+            out.add_metric([str(state)], counts.get(str(state), 0))
+        yield out
+        waiting = Case.objects.filter(state="WAITING").order_by("opened_at").values_list("opened_at", flat=True).first()
+        age = (now - waiting).total_seconds() if waiting else 0
+        yield GaugeMetricFamily("healthboard_case_waiting_oldest_seconds", "Age of the oldest waiting case", value=age)
+        counts = dict(Repair.objects.values_list("state").annotate(n=Count("pk")).order_by())
+        out = GaugeMetricFamily("healthboard_repairs", "Repairs by state", labels=["state"])
+        for state in RepairState:
+            out.add_metric([str(state)], counts.get(str(state), 0))
+        yield out
+        asking = Repair.objects.filter(state="ASKING").order_by("opened_at").values_list("opened_at", flat=True).first()
+        age = (now - asking).total_seconds() if asking else 0
+        yield GaugeMetricFamily("healthboard_repair_asking_oldest_seconds", "Age of the oldest asking repair", value=age)
+        out = GaugeMetricFamily("healthboard_budget_taken", "Units of the budget that repairs hold", labels=["pool"])
+        rows = Occupancy.objects.filter(released_at=None).values_list("pool__name").annotate(n=Count("pk")).order_by()
+        for pool, count in rows:
+            out.add_metric([pool], count)
+        yield out
+
+    def _sources(self) -> Iterator[GaugeMetricFamily]:
+        now = clock.now()
+        labels = ["source", "account", "region", "scope"]
+        ages = GaugeMetricFamily("healthboard_source_age_seconds", "Since the source last told", labels=labels)
+        blinds = GaugeMetricFamily("healthboard_source_blind", "1 if the source is blind", labels=labels)
+        for source in Source.objects.select_related("account").order_by("pk"):
+            values = [source.name, source.account.account_id, source.region, source.scope]
+            if source.succeeded_at is not None:
+                ages.add_metric(values, max((now - source.succeeded_at).total_seconds(), 0))
+            blinds.add_metric(values, int(blind(source, now)))
+        yield ages
+        yield blinds
+        last = Instance.objects.exclude(evaluated_at=None).order_by("-evaluated_at").values_list("evaluated_at", flat=True)
+        if newest := last.first():
+            age = max((now - newest).total_seconds(), 0)
+            yield GaugeMetricFamily("healthboard_decision_age_seconds", "Since an instance was last read", value=age)
+
+    def _brakes(self) -> Iterator[GaugeMetricFamily]:
+        switch = Switch.objects.order_by("pk").first()
+        yield GaugeMetricFamily("healthboard_stopped", "1 if the stop switch is thrown", value=int(bool(switch and switch.stopped)))
+        yield GaugeMetricFamily("healthboard_acting", "1 if it acts at all", value=int(bool(switch and switch.acting)))
+        counts = dict(Breaker.objects.filter(released_at=None).values_list("kind").annotate(n=Count("pk")).order_by())
+        out = GaugeMetricFamily("healthboard_breakers_open", "Open breakers by kind", labels=["kind"])
+        for kind in sorted({"CORRELATED", "AWS_ERRORS", "BLIND", *counts}):
+            out.add_metric([kind], counts.get(kind, 0))
+        yield out
+        pauses = Pause.objects.filter(ended_at=None, until__gt=clock.now()).count()
+        yield GaugeMetricFamily("healthboard_pauses", "Pauses in force", value=pauses)
+
+
+registry = CollectorRegistry(auto_describe=False)
+registry.register(Numbers())

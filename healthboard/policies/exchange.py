@@ -1,0 +1,140 @@
+"""Policies as YAML, so that they can live in git: export, and apply under a person's name.
+
+``{"version": 1, "policies": [{"name", "default"?, "enabled"?, "match"?: {account, region, cluster, pool, workload,
+tags}, "settings"?: {…}}]}``. Durations are seconds or texts such as ``5 min``; shares are fractions. Policies that the
+file does not name are left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from django.db import transaction
+
+from healthboard.people.actors import Actor
+from healthboard.policies import versions, words
+from healthboard.policies.fields import BY_NAME
+from healthboard.policies.form_fields import parse_duration
+from healthboard.policies.matching import MATCH_KEYS
+from healthboard.policies.models import Policy
+from healthboard.refusals import Invalid, Refusal
+
+KEYS = ("name", "default", "enabled", "match", "settings")
+MOST = 1024 * 1024
+
+
+class _Undo(Exception):
+    """Ends a dry run's transaction."""
+
+
+def export() -> str:
+    """All policies, the default first."""
+    rows = Policy.objects.order_by("-is_default", "name")
+    return yaml.safe_dump({"version": 1, "policies": [_row(p) for p in rows]}, sort_keys=False, allow_unicode=True)
+
+
+def _row(policy: Policy) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": policy.name}
+    if policy.is_default:
+        row["default"] = True
+    if not policy.enabled:
+        row["enabled"] = False
+    match = {key: getattr(policy, key) for key in MATCH_KEYS if getattr(policy, key)}
+    if match:
+        row["match"] = match
+    settings = {name: policy.settings[name] for name in BY_NAME if name in (policy.settings or {})}
+    if settings:
+        row["settings"] = settings
+    return row
+
+
+def apply(text: str, *, actor: Actor, reason: str, dry_run: bool = False) -> list[str]:
+    """Save every policy of the file that differs; all or none. Returns a sentence per change.
+
+    Raises Invalid with one line that names the policy and what is wrong, or NotAllowed.
+    """
+    rows = _read(text)
+    said: list[str] = []
+    try:
+        with transaction.atomic():
+            for row in rows:
+                said += _apply(row, actor, reason)
+            if dry_run:
+                raise _Undo
+    except _Undo:
+        pass
+    return said
+
+
+def _read(text: str) -> list[dict[str, Any]]:
+    if len(text) > MOST:
+        raise Invalid("The file is larger than 1 MiB.")
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Invalid("This is no YAML: " + " ".join(str(error).split())) from None
+    if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(data.get("policies"), list):
+        raise Invalid("The file must hold version: 1 and a list of policies.")
+    if unknown := sorted(map(str, set(data) - {"version", "policies"})):
+        raise Invalid(f"There is no {unknown[0]} at the top of the file.")
+    seen = set()
+    for number, row in enumerate(data["policies"], 1):
+        if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"].strip():
+            raise Invalid(f"Policy {number} has no name.")
+        name = row["name"]
+        if unknown := sorted(map(str, set(row) - set(KEYS))):
+            raise Invalid(f"{name}: there is no {unknown[0]}; use {', '.join(KEYS)}.")
+        for key, kind in (("match", dict), ("settings", dict), ("enabled", bool), ("default", bool)):
+            if key in row and not isinstance(row[key], kind):
+                raise Invalid(f"{name}: {key} is not a {'list of names and values' if kind is dict else 'yes or no'}.")
+        if unknown := sorted(map(str, set(row.get("match", {})) - set(MATCH_KEYS))):
+            raise Invalid(f"{name}: it cannot match by {unknown[0]}; use {', '.join(MATCH_KEYS)}.")
+        if name in seen:
+            raise Invalid(f"{name} is there twice.")
+        seen.add(name)
+    return data["policies"]
+
+
+def _apply(row: dict[str, Any], actor: Actor, reason: str) -> list[str]:
+    name = row["name"]
+    if row.get("default"):
+        policy = Policy.objects.filter(is_default=True).first() or Policy(is_default=True)
+    else:
+        policy = Policy.objects.filter(name=name).first() or Policy()
+        if policy.is_default:
+            raise Invalid(f"{name} is the fleet default: say default: true.")
+    before = versions.data_of(policy) if policy.pk else {}
+    policy.name, policy.enabled = name, row.get("enabled", True)
+    match = row.get("match", {})
+    for key in MATCH_KEYS[:-1]:
+        setattr(policy, key, _text(name, key, match.get(key, "")))
+    tags = match.get("tags") or {}
+    policy.tags = {str(k): str(v) if v is not None else "" for k, v in tags.items()} if isinstance(tags, dict) else tags
+    policy.settings = {key: _setting(name, key, value) for key, value in row.get("settings", {}).items()}
+    changed = words.changes(before, versions.data_of(policy))
+    try:
+        versions.save(policy, actor=actor, reason=reason)
+    except Refusal as refusal:
+        raise type(refusal)(f"{name}: {refusal.message}", **refusal.details) from None
+    if not changed:
+        return []
+    return [f"{name}: {change}" for change in (changed if before else ["made", *changed])]
+
+
+def _text(name: str, key: str, value: Any) -> str:
+    if isinstance(value, int) and key == "account":
+        value = f"{value:012d}"  # YAML reads an account without quotes as a number
+    if not isinstance(value, str) or len(value) > 255:
+        raise Invalid(f"{name}: {key} is not a text.")
+    return value
+
+
+def _setting(name: str, key: str, value: Any) -> Any:
+    setting = BY_NAME.get(key)
+    if setting is not None and setting.kind == "seconds" and isinstance(value, str):
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            raise Invalid(f"{name}: {error}") from None
+    return value
