@@ -1,0 +1,80 @@
+"""The sources that we listen to: who reads one now, when it last spoke, and how many full rounds in a row were good."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+
+from django.db.models import F, Q
+
+from healthboard import clock
+from healthboard.fleet.models import Account, Source
+
+log = logging.getLogger(__name__)
+#: in seconds at speed 1
+INTERVAL_S = 60.0
+#: a round that tells less than this share of what was known is not believed
+SHARE = 0.5
+#: with fewer known ones than this, every answer is believed
+FEW = 4
+#: after this long without a believed round the answer is taken as the truth
+PATIENCE = timedelta(hours=1)
+
+
+class Claim:
+    """The right to read one source now."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._touched = time.monotonic()
+
+    def touch(self) -> None:
+        """Say that the round goes on, so that the next tick does not start a second one."""
+        if time.monotonic() - self._touched > 1:
+            self._touched = time.monotonic()
+            Source.objects.filter(pk=self.source.pk).update(attempted_at=clock.now())
+
+    def good(self, *, calls: int, note: str = "") -> None:
+        """A full round. `note`: a part that could not be read; then the round does not count as good."""
+        now = clock.now()
+        gap = self.source.succeeded_at is None or now - self.source.succeeded_at > 3 * _interval()
+        rounds = 0 if note else 1 if gap else F("good_rounds") + 1
+        Source.objects.filter(pk=self.source.pk).update(
+            succeeded_at=now, error=note[:1000], good_rounds=rounds, calls=F("calls") + calls
+        )
+
+    def failed(self, why: object, *, calls: int = 0) -> None:
+        """We could not see: the source is blind until a round succeeds."""
+        log.warning("%s %s %s: %s", self.source.account, self.source.region, self.source, why)
+        Source.objects.filter(pk=self.source.pk).update(error=str(why)[:1000], good_rounds=0, calls=F("calls") + calls)
+
+    def doubt(self, told: int, known: int, what: str) -> str:
+        """Why a round that told so few of the known ones is not believed, or empty."""
+        if known < FEW or told >= known * SHARE:
+            return ""
+        since = self.source.succeeded_at
+        if since is not None and clock.now() - since > clock.scaled(PATIENCE):
+            return ""
+        return f"only {told} of {known} known {what} were told: not believed"
+
+
+def source_of(account: Account, region: str, name: str, scope: str = "") -> Source:
+    return Source.objects.get_or_create(
+        account=account, region=region, name=name, scope=scope, defaults={"interval_s": _interval().total_seconds()}
+    )[0]
+
+
+def claim(account: Account, region: str, name: str, scope: str = "") -> Claim | None:
+    """None while a round of this source is under way, or was less than half an interval ago."""
+    source, now = source_of(account, region, name, scope), clock.now()
+    free = Q(attempted_at=None) | Q(attempted_at__lte=now - _interval() / 2)
+    interval = _interval().total_seconds()
+    if not Source.objects.filter(free, pk=source.pk).update(attempted_at=now, interval_s=interval):
+        return None
+    source.attempted_at = now
+    return Claim(source)
+
+
+def _interval() -> timedelta:
+    return clock.scaled(INTERVAL_S)

@@ -1,0 +1,45 @@
+"""Ticks of collecting. A tick without an id starts every place; doubled or late ones find the source claimed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from healthboard import aws, config, wake
+from healthboard.celery import app
+from healthboard.fleet.models import Account, Source
+from workers.collect import ec2 as ec2_rounds
+from workers.collect import ecs as ecs_rounds
+from workers.collect import sources, store
+
+log = logging.getLogger(__name__)
+
+
+@app.task(name="workers.collect.ec2")
+def ec2(source_id: int | None = None) -> None:
+    """EC2 and Auto Scaling. A source that is gone or claimed is left alone; a blind AWS is noted at the source."""
+    _start("workers.collect.ec2", "ec2", ec2_rounds.collect, source_id)
+
+
+@app.task(name="workers.collect.ecs")
+def ecs(source_id: int | None = None) -> None:
+    """ECS clusters, instances, services and tasks."""
+    _start("workers.collect.ecs", "ecs", ecs_rounds.collect, source_id)
+
+
+def _start(task: str, name: str, collect: Callable[[Account, str], bool], source_id: int | None) -> None:
+    try:
+        places = aws.places()
+        if source_id is not None:
+            source = Source.objects.select_related("account").filter(pk=source_id, name=name, scope="").first()
+            if source is None or (source.account.account_id, source.region) not in places:
+                return
+            collect(source.account, source.region)
+        elif len(places) == 1:
+            account_id, region = places[0]
+            collect(store.account_of(account_id), region)
+        else:  # one message per place: a place that hangs holds nobody up
+            for account_id, region in places:
+                wake.send(task, sources.source_of(store.account_of(account_id), region, name).pk)
+    except config.BadSetting as error:
+        log.error("%s: %s", task, error)
