@@ -329,3 +329,12 @@ class NodeRequest(models.Model):
     ok = models.BooleanField(null=True)
     output = models.TextField(blank=True)
     checks = models.JSONField(default=list)
+
+
+class Pulse(models.Model):
+    """When a part of healthboard itself last came round, and what it found: canary, ticks, invariants."""
+
+    name = models.CharField(max_length=64, unique=True)
+    at = models.DateTimeField()
+    ok = models.BooleanField(default=True)
+    detail = models.JSONField(default=dict)

@@ -1,0 +1,30 @@
+# Each target only calls documented commands; `make run` needs nothing but Python 3.11 or later.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run install test lint bench
+
+run: $(STAMP)
+	@exec $(BIN)/python -m healthboard.supervisor
+
+install: $(STAMP)
+
+$(STAMP): requirements.txt tests/requirements.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing packages into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch $(STAMP)
+
+test: $(STAMP)
+	@exec $(BIN)/python -m pytest -q
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/djlint templates --lint --quiet
+
+bench: $(STAMP)
+	@exec $(BIN)/python -m tests.bench

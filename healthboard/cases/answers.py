@@ -1,0 +1,279 @@
+"""What people answer to a case: approve, override, dismiss, snooze, undo, release. One `decide()` for all ways in."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+
+from healthboard import clock
+from healthboard.cases import lifecycle
+from healthboard.cases import plan as plans
+from healthboard.cases.judge import judge, untouchable
+from healthboard.cases.models import Case, Decision
+from healthboard.cases.states import OPEN, Resolution, State
+from healthboard.people.access import why_not
+from healthboard.people.actors import Actor
+from healthboard.policies.reading import reread
+from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound, Refusal
+from healthboard.repairs import brakes
+from healthboard.repairs import lifecycle as repairs
+from healthboard.repairs.states import State as RepairState
+from healthboard.wake import wake
+
+KINDS = ("approve", "override", "dismiss", "snooze")
+SNOOZE_MOST_S = 7 * 86400
+BULK_MOST = 50
+
+
+def decide(
+    case_id: int, *, actor: Actor, kind: str, plan_version: int, evidence_hash: str, action: str = "", reason: str = "",
+    snooze_s: float | None = None, allow: tuple[str, ...] = (),
+) -> Decision:  # fmt: skip
+    """Record one answer and start what it asks for. Raises a `Refusal` (see there for the HTTP status)."""
+    reason = (reason or "").strip()
+    _check_form(kind, action, reason, snooze_s)
+    try:
+        with transaction.atomic():
+            case = Case.objects.select_for_update().filter(pk=case_id).first()
+            _check(case, case_id, actor, kind, plan_version, evidence_hash)
+            if kind in ("dismiss", "snooze"):
+                return _put_aside(case, actor, kind, reason, snooze_s)
+            return _carry_out(case, actor, kind, action or case.action, reason, allow)
+    except Refusal as refusal:
+        _keep_refusal(case_id, actor, kind, refusal)
+        raise
+
+
+def decide_many(rows: list[dict[str, Any]], *, actor: Actor, kind: str, reason: str = "") -> list[tuple[int, Any]]:
+    """One answer for each explicit row {"case_id", "plan_version", "evidence_hash"}; results per row."""
+    if len(rows) > BULK_MOST:
+        raise Invalid(f"At most {BULK_MOST} cases at once; {len(rows)} were sent.")
+    results: list[tuple[int, Any]] = []
+    for row in rows:
+        try:
+            decision = decide(
+                int(row["case_id"]), actor=actor, kind=kind, reason=reason, plan_version=int(row["plan_version"]),
+                evidence_hash=str(row["evidence_hash"]),
+            )  # fmt: skip
+            results.append((decision.case_id, decision))
+        except Refusal as refusal:
+            results.append((int(row["case_id"]), refusal))
+    return results
+
+
+@transaction.atomic
+def undo(case_id: int, *, actor: Actor) -> None:
+    """Take the last decision back: at once in its undo window, else by stopping the repair between two steps."""
+    case = Case.objects.select_for_update().filter(pk=case_id).first()
+    if case is None:
+        raise NotFound(f"There is no case {case_id}.")
+    _allow(case, actor, "undo")
+    decision = case.decisions.select_related("repair").exclude(repair=None).order_by("-at", "-pk").first()
+    if decision is None or decision.undone_at is not None:
+        raise Closed("There is no decision to take back.")
+    why = f"taken back by {actor.name}"
+    if repairs.cancel_scheduled(decision.repair_id, actor=actor, why=why):
+        _undone(decision, actor)
+        lifecycle._audit(case, "case.undone", why, actor, repair_id=decision.repair_id)
+        if case.state == State.DECIDED:
+            lifecycle._move(case, State.WAITING, actor, why)
+            lifecycle._write(case, why_waiting=why, expires_at=None, plan_version=case.plan_version + 1)
+        if case.instance_id:
+            wake("workers.decide.instance", case.instance_id)
+        return
+    repairs.ask_stop(decision.repair_id, actor=actor)
+    _undone(decision, actor)
+    lifecycle._audit(case, "case.stop_asked", f"{actor.name} asked to stop and undo", actor, repair_id=decision.repair_id)
+
+
+@transaction.atomic
+def release(case_id: int, *, actor: Actor, reason: str) -> None:
+    """Release a correlated case: its breaker closes, the evidence so far is consumed, members become cases of their own."""
+    group = Case.objects.select_for_update().filter(pk=case_id, instance=None).first()
+    if group is None:
+        raise NotFound(f"There is no correlated case {case_id}.")
+    if group.state == State.CLOSED:
+        raise Closed("It was released already.")
+    if group.breaker_id is not None and group.breaker.released_at is None:
+        brakes.release_breaker(group.breaker_id, actor, reason)
+    now = clock.now()
+    Decision.objects.create(
+        case=group, kind=Decision.Kind.RELEASE, action="", reason=reason, user=actor.user, actor=actor.name[:150],
+        via=actor.via, plan_version=group.plan_version, evidence_hash=group.evidence_hash, at=now, outcome="DONE",
+    )  # fmt: skip
+    lifecycle.close(group, Resolution.RELEASED, reason, actor)
+    for member in Case.objects.select_for_update().filter(parent=group, state=State.HELD):
+        lifecycle._move(member, State.WAITING, actor, f"released by {actor.name}: {reason}")
+        lifecycle._write(member, evidence_at=now, why_waiting="released", plan_version=member.plan_version + 1)
+        wake("workers.decide.instance", member.instance_id)
+
+
+# --- checks, in the order: form, there, allowed, open, undecided, unchanged ------------------------------------------
+
+
+def _check_form(kind: str, action: str, reason: str, snooze_s: float | None) -> None:
+    if kind not in KINDS:
+        raise Invalid(f"Decide one of: {', '.join(KINDS)}.")
+    if kind in ("override", "dismiss") and not reason:
+        raise Invalid(f"To {kind} takes a reason: the next person will want to know.")
+    if kind == "override" and not action:
+        raise Invalid("Choose the action to override to.")
+    if kind == "snooze" and not (snooze_s and 60 <= snooze_s <= SNOOZE_MOST_S):
+        raise Invalid("Snooze for between one minute and seven days.")
+
+
+def _check(
+    case: Case | None, case_id: int, actor: Actor, kind: str, plan_version: int, evidence_hash: str
+) -> None:
+    if case is None:
+        raise NotFound(f"There is no case {case_id}.")
+    _allow(case, actor, "decide")
+    if case.state == State.CLOSED:
+        raise Closed(f"This case is closed ({case.resolution.lower().replace('_', ' ')}).")
+    if case.instance_id is None:
+        raise Held("A correlated case is released, not approved: see its page.")
+    if case.state == State.DECIDED:
+        last = case.decisions.order_by("-at", "-pk").first()
+        who = f"{last.actor} ({last.get_kind_display()})" if last else "somebody"
+        raise AlreadyDecided(f"Already decided by {who}.", decision=last.pk if last else None)
+    if case.state == State.HELD and kind != "snooze":
+        raise Held(f"Held by correlated case {case.parent_id}: release that first.")
+    if plan_version != case.plan_version or evidence_hash != case.evidence_hash:
+        raise Changed("It changed since you saw it: look again, then decide.", changes=_changes_since(case, plan_version),
+                      plan_version=case.plan_version, evidence_hash=case.evidence_hash)  # fmt: skip
+
+
+def _changes_since(case: Case, version: int) -> list[str]:
+    newer = [c for c in case.plan.get("changed", []) if c["version"] > version]
+    return [what for change in newer for what in change["what"]] or ["the evidence or the plan"]
+
+
+def _allow(case: Case, actor: Actor, verb: str) -> None:
+    if not actor.is_person:
+        raise NotAllowed("Only a person may decide this.")
+    pool = case.pool.name if case.pool else ""
+    if reason := why_not(actor.user, verb, account=case.account, region=case.region, pool=pool):
+        raise NotAllowed(reason)
+
+
+def _keep_refusal(case_id: int, actor: Actor, kind: str, refusal: Refusal) -> None:
+    """Each refusal is on record, with its reason."""
+    with transaction.atomic():
+        case = Case.objects.filter(pk=case_id).select_related("instance__account").first()
+        if case is not None:
+            lifecycle._audit(case, "case.refused", f"{kind} by {actor.name} refused: {refusal.message}", actor)
+
+
+# --- carrying out -----------------------------------------------------------------------------------------------------
+
+
+def _put_aside(case: Case, actor: Actor, kind: str, reason: str, snooze_s: float | None) -> Decision:
+    decision = _record(case, actor, kind, "", reason, outcome="DONE")
+    if kind == "dismiss":
+        lifecycle.close(case, Resolution.DISMISSED, reason, actor)
+        return decision
+    until = clock.now() + timedelta(seconds=snooze_s)
+    words = f"snoozed until {until:%Y-%m-%d %H:%M:%S} UTC" + (f": {reason}" if reason else "")
+    lifecycle._move(case, State.SNOOZED, actor, words)
+    lifecycle._write(case, snoozed_until=until, expires_at=None, why_waiting=words)
+    return decision
+
+
+def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, allow: tuple[str, ...]) -> Decision:
+    instance = case.instance
+    instance.refresh_from_db()
+    seen = reread(instance)
+    judged = judge(instance, seen)
+    _possible(case, actor, action, judged)
+    values = dict(seen.policy.values)
+    if waiting := _second_person(case, actor, kind, action, reason, values):
+        return waiting
+    allowed = set(allow)
+    if "terminate_first" in allowed:
+        if why := why_not(actor.user, "terminate_first", account=case.account, region=case.region,
+                          pool=case.pool.name if case.pool else ""):  # fmt: skip
+            raise NotAllowed(why)
+        if not actor.recent:
+            raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)
+    if judged.dead_host:
+        allowed.add("dead_host")  # the plan that was approved says so
+    now = clock.now()
+    watch = judged.watch and action == "REPLACE"
+    plan = plans.build(instance, judged, values, action)
+    repair = repairs.open_repair(
+        instance=instance, action=action, actor=actor, values=values, plan=plan, allowed=tuple(sorted(allowed)),
+        not_before=now + timedelta(seconds=float(values.get("undo_s") or 30) if action != "DIAGNOSE" else 0),
+        policy_version=seen.policy.version, watch=watch,
+    )  # fmt: skip
+    decision = _record(case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version)
+    case.decisions.filter(outcome="PENDING").update(outcome="DONE")
+    lifecycle._move(case, State.DECIDED, actor, f"{action} {decision.get_kind_display()} by {actor.name}")
+    lifecycle._write(case, expires_at=None, why_waiting="", plan={**plan, "changed": case.plan.get("changed", [])})
+    return decision
+
+
+def _possible(case: Case, actor: Actor, action: str, judged: Any) -> None:
+    if action == "DIAGNOSE":
+        return
+    if why := untouchable(case.instance):
+        raise Held(f"Nothing is done here: {why}.")
+    if action not in {c["action"] for c in plans.choices(case.instance, judged)}:
+        raise Invalid(f"{action} is not possible for this instance.")
+    names = [w.name for w in case.workloads.all()]
+    if held := brakes.against(case.instance, names, automatic=False):
+        raise Held(held[0])
+
+
+def _second_person(
+    case: Case, actor: Actor, kind: str, action: str, reason: str, values: dict[str, Any]
+) -> Decision | None:
+    """Where the policy wants more than one person: record this one, and wait for the rest."""
+    needed = int(values.get("approvals") or 1)
+    if needed <= 1 or action == "DIAGNOSE":
+        return None
+    pending = case.decisions.filter(
+        outcome="PENDING", action=action, plan_version=case.plan_version, evidence_hash=case.evidence_hash
+    )
+    others = {d.user_id for d in pending}
+    if actor.user.pk in others:
+        raise AlreadyDecided("You have approved this already: another person must, too.")
+    if others and (why := why_not(actor.user, "second", account=case.account, region=case.region)):
+        raise NotAllowed(why)
+    if len(others) + 1 >= needed:
+        return None
+    decision = _record(case, actor, kind, action, reason, outcome="PENDING")
+    lifecycle._write(case, why_waiting=f"{len(others) + 1} of {needed} people have approved {action}")
+    return decision
+
+
+def _record(
+    case: Case, actor: Actor, kind: str, action: str, reason: str, *, outcome: str, repair: Any = None, version: Any = None
+) -> Decision:  # fmt: skip
+    decision = Decision.objects.create(
+        case=case, kind=kind, action=action, reason=reason, user=actor.user, actor=actor.name[:150], via=actor.via,
+        plan_version=case.plan_version, evidence_hash=case.evidence_hash, at=clock.now(), outcome=outcome,
+        repair=repair, policy_version=version or case.policy_version,
+    )  # fmt: skip
+    words = f"{decision.get_kind_display()} by {actor.name}" + (f": {reason}" if reason else "")
+    lifecycle._audit(case, f"case.{kind}", f"{action} {words}".strip(), actor,
+                     repair_id=repair.pk if repair else None, decision=decision.pk)  # fmt: skip
+    if kind in ("dismiss", "override"):  # any denial wins
+        case.decisions.filter(outcome="PENDING").exclude(pk=decision.pk).update(
+            outcome="REFUSED", outcome_why=f"{actor.name} decided otherwise"
+        )
+    return decision
+
+
+def _undone(decision: Decision, actor: Actor) -> None:
+    Decision.objects.filter(pk=decision.pk).update(
+        undone_at=clock.now(), undone_by=actor.name[:150], outcome="UNDONE", outcome_why=f"taken back by {actor.name}"
+    )
+    if decision.repair and decision.repair.state != RepairState.CANCELLED:
+        type(decision.repair).objects.filter(pk=decision.repair_id, state=RepairState.CANCELLED).update(
+            carried_back_at=clock.now()
+        )
+
+
+__all__ = ["BULK_MOST", "KINDS", "OPEN", "decide", "decide_many", "release", "undo"]

@@ -1,0 +1,92 @@
+"""From a reading to what may be done about it: the policy's answer, narrowed by the owner and by what happened before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from healthboard import clock
+from healthboard.fleet.models import Instance, Owner
+from healthboard.policies.reading import Reread
+from healthboard.policies.resolve import resolve
+from healthboard.repairs.models import Repair
+from healthboard.repairs.recipes import TOUCHABLE, recipe
+from healthboard.repairs.states import State as RepairState
+
+#: what EC2's own checks see, and a group therefore replaces by itself
+GROUP_SEES = ("EC2_SYSTEM_IMPAIRED", "EC2_INSTANCE_IMPAIRED", "EC2_EVENT_INSTANCE_RETIREMENT", "EC2_EVENT_INSTANCE_STOP")
+
+NOT_OURS = {
+    Owner.ECS: "ECS Managed Instances repairs it by itself: two owners would fight",
+    Owner.BATCH: "AWS Batch owns it: changing it can make the compute environment invalid",
+    Owner.OTHER: "another controller owns it",
+    Owner.UNKNOWN: "who replaces it is unknown",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    mode: str  # auto, ask, observe
+    action: str
+    why: str
+    watch: bool = False  # the group replaces it by itself
+    dead_host: bool = False  # its work cannot be drained
+    untouchable: str = ""  # nothing may be done, not even by a person's word
+
+
+def judge(instance: Instance, seen: Reread) -> Judgement:
+    a = seen.assessment
+    answer = resolve(a.verdict, a.codes, a.action, a.may_act, seen.policy.values, seen.policy.origin)
+    mode, action, why = answer.mode, answer.action, answer.why
+    if reason := untouchable(instance):
+        return Judgement("observe", action, reason, untouchable=reason)
+    watch = _group_replaces(instance, a.codes)
+    if watch:
+        action = "REPLACE"
+        why = f"its group replaces it by itself; healthboard drains, watches and records ({why})"
+    dead = not watch and action in ("REPLACE", "REBOOT") and instance.agent_connected is False
+    if mode == "auto" and not recipe(action, instance.owner, watch=watch):
+        mode, why = "ask", f"{action} is not possible for {Owner(instance.owner).label}: a person decides"
+    if mode == "auto" and dead and seen.policy.values.get("dead_host") != "auto":
+        mode, why = "ask", "its agent is away, so its work cannot be drained: the policy asks a person"
+    if mode == "auto" and (spent := _tries_spent(instance, seen.policy.values)):
+        mode, why = "ask", spent
+    return Judgement(mode, action, why, watch=watch, dead_host=dead)
+
+
+def untouchable(instance: Instance) -> str:
+    """INV9: why nothing is ever done to this instance; empty where something may be."""
+    if instance.is_self:
+        return "healthboard itself runs on it"
+    if instance.owner not in TOUCHABLE:
+        if instance.owner == Owner.ECS and instance.pool and instance.pool.auto_repair is False:
+            return "ECS Managed Instances owns it; automatic repair is switched off there"
+        return NOT_OURS[Owner(instance.owner)]
+    if instance.paused_by_tag or (instance.cluster and instance.cluster.paused_by_tag) or (
+        instance.pool and instance.pool.paused_by_tag
+    ):
+        return "a healthboard:pause tag is set on the instance, its group or its cluster"
+    return ""
+
+
+def _group_replaces(instance: Instance, codes: tuple[str, ...]) -> bool:
+    pool = instance.pool
+    return bool(
+        instance.owner == Owner.GROUP
+        and pool is not None
+        and pool.replaces_by_itself
+        and instance.group_state == "InService"
+        and set(codes[:1]) & set(GROUP_SEES)
+    )
+
+
+def _tries_spent(instance: Instance, values: dict) -> str:
+    limit = values.get("tries_24h")
+    if limit is None:
+        return ""
+    since = clock.now() - timedelta(hours=24)
+    ended = Repair.objects.filter(
+        instance=instance, state__in=[RepairState.SUCCEEDED, RepairState.FAILED], closed_at__gt=since,
+        action__in=["REBOOT", "REPLACE", "RELOCATE"],
+    ).count()  # fmt: skip
+    return f"{ended} repairs within 24 hours did not keep it healthy: a person decides" if ended >= limit else ""

@@ -1,0 +1,224 @@
+"""Reads about cases: the inbox's tabs, one case with all that a page shows of it, and what was done before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Max, Q, QuerySet
+
+from healthboard import clock, words
+from healthboard.audit.models import AuditRow
+from healthboard.cases.models import Case, Decision
+from healthboard.cases.states import State
+from healthboard.repairs.models import Repair, Step
+
+#: tab -> (its name, what it means when it is empty)
+TABS = {
+    "waiting": ("Waiting", "Nothing waits for a person."),
+    "running": ("Running", "No repair is scheduled or under way."),
+    "failed": ("Failed verification", "No open case has a repair behind it that did not help."),
+    "repaired": ("Repaired today", "Nothing was repaired since midnight UTC."),
+    "held": ("Held by a breaker", "No case is held."),
+    "snoozed": ("Snoozed", "No case is snoozed."),
+    "observed": ("Observed", "No case is only observed."),
+}
+
+
+def _tab_filters(now: datetime) -> dict[str, Q]:
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    return {
+        "waiting": Q(state=State.WAITING),
+        "running": Q(state=State.DECIDED),
+        "failed": Q(closed_at=None, tries__gt=0),
+        "repaired": Q(state=State.CLOSED, resolution__in=words.HELPED, closed_at__gte=midnight),
+        "held": Q(state=State.HELD),
+        "snoozed": Q(state=State.SNOOZED),
+        "observed": Q(state=State.OBSERVED),
+    }
+
+
+def tab_counts() -> dict[str, int]:
+    """Rows behind each tab, in one query; equal to what `tab` lists."""
+    filters = _tab_filters(clock.now())
+    return Case.objects.aggregate(**{name: Count("pk", filter=f) for name, f in filters.items()})
+
+
+def tab(name: str) -> QuerySet[Case]:
+    """Cases of one tab, newest change first, with what a row shows."""
+    rows = Case.objects.filter(_tab_filters(clock.now())[name])
+    return (
+        rows.select_related("account", "instance", "pool", "parent", "breaker", "policy_version__policy")
+        .annotate(member_count=Count("members", distinct=True))
+        .prefetch_related("workloads")
+        .order_by("-changed_at", "-pk")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the inbox: the case, whose it is, what stands still because of it."""
+
+    case: Case
+    why_not: str | None  # None: this person may decide it
+    tasks: int
+    gpus: int
+    workloads: list[str]
+    repair: Repair | None = None
+
+
+def impact(case: Case) -> tuple[int, int, list[str]]:
+    """(tasks, GPUs, workloads) that stand on the case's instance, as the plan counted them."""
+    tasks = case.plan.get("tasks_total")
+    names = [str(row.get("workload", "")) for row in case.plan.get("tasks", [])]
+    if case.instance is None:
+        return tasks or 0, case.plan.get("gpus", 0), names
+    if tasks is None:
+        tasks = case.instance.tasks_running
+    return tasks, case.instance.gpus_expected or 0, names or [w.name for w in case.workloads.all()]
+
+
+def urgency(row: Row, now: datetime) -> tuple[Any, ...]:
+    """Sort key, most urgent first: mine before others', a group before one, about to expire, then what stands still."""
+    case = row.case
+    left = (case.expires_at - now).total_seconds() if case.expires_at else 1e9
+    soon = left < 600
+    return (
+        row.why_not is not None,
+        case.verdict != "CORRELATED",
+        not soon,
+        left if soon else 0,
+        case.verdict != "HARDWARE",
+        -(row.tasks * 8 + row.gpus),
+        case.opened_at,
+    )
+
+
+def latest_repairs(cases: Iterable[Case]) -> dict[int, Repair]:
+    """The newest repair of each case, by the case's id."""
+    decisions = (
+        Decision.objects.filter(case__in=list(cases), repair__isnull=False)
+        .select_related("repair__instance", "repair__replacement")
+        .order_by("pk")
+    )
+    return {decision.case_id: decision.repair for decision in decisions}
+
+
+def get(case_id: int) -> Case | None:
+    return (
+        Case.objects.select_related(
+            "account", "pool", "parent", "breaker", "policy_version__policy",
+            "instance__account", "instance__cluster", "instance__pool",
+        )
+        .prefetch_related("workloads")
+        .filter(pk=case_id)
+        .first()
+    )  # fmt: skip
+
+
+def decisions(case: Case) -> list[Decision]:
+    return list(
+        case.decisions.select_related("repair__instance", "repair__replacement", "policy_version").order_by("-pk")
+    )
+
+
+def members(case: Case) -> list[Case]:
+    """Members of a group case, those still open first."""
+    return list(
+        case.members.select_related("instance", "pool", "account").order_by("closed_at", "instance__instance_id")[:100]
+    )
+
+
+def precedent(case: Case) -> dict[str, Any]:
+    """What was done before for the same code on the same instance type, and whether it helped: newest ten, and sums."""
+    if case.instance is None:
+        same = Case.objects.filter(instance=None)
+    else:
+        same = Case.objects.filter(instance__instance_type=case.instance.instance_type)
+    same = same.filter(code=case.code, state=State.CLOSED).exclude(pk=case.pk)
+    sums = same.aggregate(
+        total=Count("pk"),
+        helped=Count("pk", filter=Q(resolution__in=words.HELPED)),
+        dismissed=Count("pk", filter=Q(resolution="DISMISSED")),
+        cleared=Count("pk", filter=Q(resolution="CLEARED")),
+    )
+    overridden = Decision.objects.filter(case__in=same, kind="override", undone_at=None).values("case").distinct().count()
+    rows = list(same.select_related("instance").prefetch_related("decisions__repair").order_by("-closed_at")[:10])
+    for row in rows:
+        kept = [d for d in row.decisions.all() if d.undone_at is None and d.kind != "snooze"]
+        row.last_decision = kept[-1] if kept else None
+    return {"rows": rows, "overridden": overridden, **sums}
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One line of a case's timeline."""
+
+    anchor: str
+    at: datetime
+    actor: str
+    via: str
+    kind: str  # evidence, or the audit verb
+    text: str
+    count: int = 1
+    detail: str = ""
+    verified: bool = False
+
+
+def timeline(case: Case, repairs: list[Repair], most: int = 300) -> list[Moment]:
+    """Evidence and audit rows of the case and its repairs, oldest first; the newest `most` of each."""
+    about = Q(case_id=case.pk) | Q(repair_id__in=[repair.pk for repair in repairs])
+    moments = [
+        Moment(f"a{row.pk}", row.at, row.actor, row.via, row.verb, row.summary)
+        for row in AuditRow.objects.filter(about).order_by("-pk")[:most]
+    ]
+    if case.instance is not None:
+        since = case.evidence_at
+        events = case.instance.events.filter(last_at__gte=since)
+        if case.closed_at is not None:
+            events = events.filter(at__lte=case.closed_at)
+        moments += [
+            Moment(f"e{row.pk}", row.at, row.source, "evidence", row.code, row.text, row.count, row.gpu)
+            for row in events.order_by("-last_at")[:most]
+        ]
+    return sorted(moments, key=lambda moment: (moment.at, moment.anchor))
+
+
+def case_version(case_id: int) -> list[Any]:
+    """Cheap values that change whenever the case's page would."""
+    case = Case.objects.filter(pk=case_id).values_list(
+        "state", "changed_at", "plan_version", "evidence_hash", "instance_id", "instance__evidence_at"
+    )
+    repairs = Repair.objects.filter(decision__case=case_id)
+    found = list(case)
+    marks = Step.objects.filter(repair__in=repairs).aggregate(
+        n=Count("pk", distinct=True), ended=Count("ended_at", distinct=True), calls=Count("calls", distinct=True),
+        answered=Max("calls__answered_at"),
+    )  # fmt: skip
+    asked = found and found[0][4] and _requests_mark(found[0][4])
+    return [
+        found,
+        list(repairs.values_list("pk", "state", "step", "why_waiting", "stop_asked_by")),
+        marks,
+        asked,
+        list(Decision.objects.filter(case=case_id).values_list("pk", "outcome", "undone_at")),
+        AuditRow.objects.filter(case_id=case_id).aggregate(n=Count("pk")),
+        list(Case.objects.filter(parent=case_id).values_list("pk", "state")),
+    ]
+
+
+def _requests_mark(instance_id: int) -> list[Any]:
+    from healthboard.fleet.models import NodeRequest
+
+    return list(
+        NodeRequest.objects.filter(instance=instance_id).values_list("pk", "delivered_at", "answered_at").order_by("-pk")[:5]
+    )
+
+
+def tab_version(name: str) -> list[Any]:
+    """Cheap values that change whenever a tab would."""
+    newest = Case.objects.aggregate(changed=Max("changed_at"), pk=Max("pk"))
+    moving = list(Repair.objects.filter(closed_at=None).values_list("pk", "state", "step", "why_waiting")[:500])
+    return [name, tab_counts(), newest, moving if name in ("running", "failed") else len(moving)]

@@ -1,0 +1,19 @@
+"""`manage.py check_invariants`: one line for each broken invariant; exits 1 if there is any."""
+
+import sys
+
+from django.core.management.base import BaseCommand
+
+from healthboard.cases.invariants import check
+
+
+class Command(BaseCommand):
+    help = "Check INV1 to INV9 over the database (and the sandbox's call log); exit 1 and name what is broken."
+
+    def handle(self, *args, **options):
+        broken = check()
+        for sentence in broken:
+            self.stdout.write(sentence)
+        if broken:
+            sys.exit(1)
+        self.stdout.write("all invariants hold")

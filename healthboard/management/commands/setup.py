@@ -1,0 +1,38 @@
+"""`manage.py setup`: what every start needs after `migrate`: the mode stamp, the default policy, sandbox log-ins."""
+
+import sys
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from healthboard import clock
+from healthboard.fleet.models import Installation
+from healthboard.repairs.models import Switch
+
+
+class Command(BaseCommand):
+    help = "Stamp the mode into the database, create the fleet default policy and, in the sandbox, its log-ins."
+
+    def handle(self, *args, **options):
+        stamped = Installation.objects.order_by("pk").first()
+        if stamped is None:
+            stamped = Installation.objects.create(mode=settings.MODE, created_at=clock.now())
+        if stamped.mode != settings.MODE:
+            self.stderr.write(
+                f"This database belongs to mode {stamped.mode}, but HEALTHBOARD_MODE is {settings.MODE}: "
+                "use another DATABASE_URL or HEALTHBOARD_HOME."
+            )
+            sys.exit(2)
+        if not Switch.objects.exists():
+            # a fresh real installation only observes until an admin switches acting on
+            Switch.objects.create(
+                acting=settings.SANDBOX, changed_at=clock.now(), changed_by="healthboard", reason="first start"
+            )
+        from healthboard.policies.versions import ensure_default
+
+        ensure_default()
+        if settings.SANDBOX:
+            from healthboard import config
+            from healthboard.people.sandbox import ensure_sandbox_people
+
+            ensure_sandbox_people(config.read("HEALTHBOARD_SANDBOX_PASSWORD") or config.secret("sandbox-password"))

@@ -1,0 +1,193 @@
+"""What stops repairs: the switch, breakers and pauses. The only writer of those rows; each change is audited."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from healthboard import clock
+from healthboard.audit.record import record
+from healthboard.fleet.models import Account, Instance
+from healthboard.people.access import why_not
+from healthboard.people.actors import Actor
+from healthboard.refusals import Closed, Invalid, NotAllowed, NotFound
+from healthboard.repairs.models import Breaker, Pause, Switch
+
+
+def switch(*, lock: bool = False) -> Switch:
+    """The one row; locked inside a transaction, a step's intent and a thrown switch take turns."""
+    rows = Switch.objects.select_for_update() if lock else Switch.objects
+    found = rows.order_by("pk").first()
+    if found is None:
+        found = Switch.objects.create(changed_at=clock.now(), changed_by="healthboard", reason="first start")
+    return found
+
+
+def stop(actor: Actor, reason: str) -> None:
+    """Throw the stop switch: no intent is committed after this transaction."""
+    _allow(actor, "stop")
+    if not reason.strip():
+        raise Invalid("Say why everything is to stop.")
+    _flip(actor, reason, verb="switch.stopped", summary="stop switch thrown", stopped=True)
+
+
+def resume(actor: Actor, reason: str) -> None:
+    _allow(actor, "resume")
+    _flip(actor, reason, verb="switch.resumed", summary="stop switch released", stopped=False)
+
+
+def set_acting(on: bool, actor: Actor, reason: str) -> None:
+    """Whether the installation acts at all; a fresh real one only observes."""
+    if actor.is_person:
+        _allow(actor, "resume")
+    _flip(actor, reason, verb="switch.acting", summary=f"acting switched {'on' if on else 'off'}", acting=on)
+
+
+@transaction.atomic
+def _flip(actor: Actor, reason: str, *, verb: str, summary: str, **change: bool) -> None:
+    row = switch(lock=True)
+    Switch.objects.filter(pk=row.pk).update(
+        **change, changed_at=clock.now(), changed_by=actor.name[:150], reason=reason[:255]
+    )
+    record(verb, "switch", f"{summary}: {reason}", actor=actor, payload={"reason": reason, **change})
+
+
+@transaction.atomic
+def open_breaker(
+    *, account: Account, region: str, kind: str, scope_kind: str, scope: str, why: str, actor: Actor
+) -> Breaker:
+    """Open it, or return the one that is open already."""
+    breaker, new = Breaker.objects.get_or_create(
+        account=account,
+        region=region,
+        kind=kind,
+        scope_kind=scope_kind,
+        scope=scope,
+        released_at=None,
+        defaults={"why": why, "opened_at": clock.now()},
+    )
+    if new:
+        record("breaker.opened", f"breaker:{breaker.pk}", why, actor=actor, payload={"scope": [scope_kind, scope]})
+    return breaker
+
+
+@transaction.atomic
+def release_breaker(breaker_id: int, actor: Actor, reason: str) -> Breaker:
+    breaker = Breaker.objects.select_for_update().filter(pk=breaker_id).first()
+    if breaker is None:
+        raise NotFound(f"There is no breaker {breaker_id}.")
+    _allow(actor, "release", account=breaker.account, region=breaker.region)
+    if not reason.strip():
+        raise Invalid("Say why it is safe to go on.")
+    if breaker.released_at is not None:
+        raise Closed(f"Already released by {breaker.released_by}.")
+    breaker.released_at, breaker.released_by, breaker.release_reason = clock.now(), actor.name[:150], reason[:255]
+    breaker.save(update_fields=["released_at", "released_by", "release_reason"])
+    record("breaker.released", f"breaker:{breaker.pk}", f"released: {reason}", actor=actor, payload={"reason": reason})
+    return breaker
+
+
+@transaction.atomic
+def pause(
+    *, actor: Actor, scope_kind: str, scope: str, reason: str, until: datetime, account: Account | None = None,
+    region: str = "",
+) -> Pause:  # fmt: skip
+    _allow(actor, "pause", account=account, region=region)
+    if not reason.strip():
+        raise Invalid("A pause needs a reason.")
+    if until <= clock.now():
+        raise Invalid("A pause must end in the future.")
+    if scope_kind != "fleet" and not scope:
+        raise Invalid(f"Name the {scope_kind} to pause.")
+    row = Pause.objects.create(
+        account=account, region=region, scope_kind=scope_kind, scope=scope, reason=reason, until=until,
+        set_by=actor.name[:150], set_by_user=actor.user, set_at=clock.now(),
+    )  # fmt: skip
+    record("pause.set", f"pause:{row.pk}", f"{scope_kind} {scope} paused: {reason}", actor=actor,
+           payload={"until": until.isoformat()})  # fmt: skip
+    return row
+
+
+@transaction.atomic
+def end_pause(pause_id: int, actor: Actor) -> None:
+    row = Pause.objects.select_for_update().filter(pk=pause_id).first()
+    if row is None:
+        raise NotFound(f"There is no pause {pause_id}.")
+    _allow(actor, "pause", account=row.account, region=row.region)
+    if row.ended_at is None:
+        row.ended_at, row.ended_by = clock.now(), actor.name[:150]
+        row.save(update_fields=["ended_at", "ended_by"])
+        record("pause.ended", f"pause:{row.pk}", f"{row.scope_kind} {row.scope} pause ended", actor=actor)
+
+
+def scopes_of(instance: Instance, workloads: list[str]) -> set[tuple[str, str]]:
+    """The scopes that a breaker may hold an instance by."""
+    found = {
+        ("place", ""),
+        ("pool", instance.pool.name if instance.pool else ""),
+        ("zone", instance.zone),
+        ("image", instance.image_id),
+        ("driver", instance.driver_version),
+        ("instance_type", instance.instance_type),
+    }
+    return {s for s in found | {("workload", w) for w in workloads} if s[1] or s[0] == "place"}
+
+
+def breakers_for(instance: Instance, workloads: list[str]) -> list[Breaker]:
+    scopes = scopes_of(instance, workloads)
+    rows = Breaker.objects.filter(account=instance.account, region=instance.region, released_at=None)
+    return [b for b in rows if (b.scope_kind, b.scope) in scopes]
+
+
+def pauses_for(instance: Instance, workloads: list[str]) -> list[Pause]:
+    now = clock.now()
+    rows = Pause.objects.filter(ended_at=None, until__gt=now)
+    return [p for p in rows if _covers(p, instance, workloads)]
+
+
+def _covers(pause: Pause, instance: Instance, workloads: list[str]) -> bool:
+    if pause.account_id not in (None, instance.account_id) or pause.region not in ("", instance.region):
+        return False
+    match pause.scope_kind:
+        case "fleet":
+            return True
+        case "pool":
+            return instance.pool is not None and pause.scope == instance.pool.name
+        case "workload":
+            return pause.scope in workloads
+        case _:
+            return pause.scope == instance.instance_id
+
+
+def against(instance: Instance, workloads: list[str], *, automatic: bool, lock: bool = False) -> list[str]:
+    """Why nothing may be changed about this instance now, in words; empty when nothing stands against it.
+
+    A person's own decision passes a correlated breaker, which stops automatic repair; it passes nothing else.
+    """
+    row = switch(lock=lock)
+    reasons = []
+    if row.stopped:
+        reasons.append(f"The stop switch was thrown by {row.changed_by}: {row.reason}")
+    if not row.acting:
+        reasons.append("Acting is switched off: this installation only observes")
+    reasons += [
+        f"Paused by {p.set_by} until {p.until:%Y-%m-%d %H:%M} UTC: {p.reason}" for p in pauses_for(instance, workloads)
+    ]
+    if instance.paused_by_tag or (instance.pool and instance.pool.paused_by_tag) or (
+        instance.cluster and instance.cluster.paused_by_tag
+    ):
+        reasons.append("Paused by a healthboard:pause tag on the instance, its group or its cluster")
+    for breaker in breakers_for(instance, workloads):
+        if automatic or breaker.kind != "CORRELATED":
+            reasons.append(f"Breaker open for {breaker.scope_kind} {breaker.scope}: {breaker.why}")
+    return reasons
+
+
+def _allow(actor: Actor, verb: str, *, account: Account | None = None, region: str = "", pool: str = "") -> None:
+    if not actor.is_person:
+        raise NotAllowed("Only a person may do this.")
+    if reason := why_not(actor.user, verb, account=account, region=region, pool=pool):
+        raise NotAllowed(reason)
+    if verb in ("release", "resume") and not actor.recent:
+        raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)

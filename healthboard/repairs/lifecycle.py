@@ -1,0 +1,376 @@
+"""The only writer of repairs, steps, calls and occupancy.
+
+A worker claims a repair by a conditional UPDATE that raises its fence; every later write of that worker names the
+fence and fails with `LostFence` once another worker has claimed it. AWS is never called inside one of these
+transactions: `intend` commits the intent before a call, `answered` its outcome after.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+
+from healthboard import clock
+from healthboard.audit.record import record
+from healthboard.fleet.models import Instance
+from healthboard.people.access import why_not
+from healthboard.people.actors import WORKER, Actor
+from healthboard.policies.models import PolicyVersion
+from healthboard.refusals import AlreadyDecided, Closed, Held, Invalid, NotAllowed, NotFound
+from healthboard.repairs import brakes, budget
+from healthboard.repairs.models import Call, Repair, Step
+from healthboard.repairs.states import CLOSED, MOVES, OPEN, State
+from healthboard.wake import wake
+
+LEASE = timedelta(seconds=90)
+
+
+class LostFence(Exception):
+    """Another worker has claimed the repair since: stop at once, write nothing."""
+
+
+class IllegalMove(Exception):
+    """The state table does not know this move."""
+
+
+def open_repair(
+    *, instance: Instance, action: str, actor: Actor, values: dict[str, Any], not_before: datetime,
+    policy_version: PolicyVersion | None = None, plan: dict[str, Any] | None = None, allowed: tuple[str, ...] = (),
+    watch: bool = False,
+) -> Repair:  # fmt: skip
+    """Schedule a repair. Call inside the transaction of the decision that it carries out."""
+    now = clock.now()
+    try:
+        with transaction.atomic():
+            repair = Repair.objects.create(
+                instance=instance, pool=instance.pool, action=action, owner=instance.owner,
+                automatic=not actor.is_person, requested_by=actor.name[:150], allowed=list(allowed), settings=values,
+                policy_version=policy_version, plan=plan or {}, opened_at=now, not_before=not_before,
+                next_at=not_before, facts={"watch": True} if watch else {},
+            )  # fmt: skip
+    except IntegrityError:
+        other = Repair.objects.filter(instance=instance, state__in=OPEN).first()
+        raise AlreadyDecided(
+            f"{instance} is under repair already ({other.action.lower() if other else 'closed just now'}).",
+            repair=other.pk if other else None,
+        ) from None
+    _audit(repair, "repair.scheduled", f"{action} of {instance} scheduled", actor, not_before=not_before.isoformat())
+    wake("workers.repair.advance", repair.pk)
+    return repair
+
+
+def claim(repair_id: int, worker: str) -> Repair | None:
+    """Take the repair if it is open, due and not leased; None where it is not, or another was first."""
+    now = clock.now()
+    taken = Repair.objects.filter(
+        Q(lease_until=None) | Q(lease_until__lte=now), pk=repair_id, state__in=OPEN, next_at__lte=now
+    ).update(fence=F("fence") + 1, lease_owner=worker[:100], lease_until=now + LEASE)
+    if not taken:
+        return None
+    return _full().get(pk=repair_id)
+
+
+def due(limit: int = 100) -> list[int]:
+    now = clock.now()
+    rows = Repair.objects.filter(Q(lease_until=None) | Q(lease_until__lte=now), state__in=OPEN, next_at__lte=now)
+    return list(rows.order_by("next_at").values_list("pk", flat=True)[:limit])
+
+
+@transaction.atomic
+def settle(repair: Repair, *, wait: timedelta, why: str = "") -> None:
+    """Give the claim back; look again after `wait`, or earlier when woken."""
+    row = _locked(repair)
+    row.next_at, row.lease_until, row.lease_owner = clock.now() + wait, None, ""
+    if row.state == State.ASKING:
+        why = row.why_waiting
+    if why != row.why_waiting:
+        row.why_waiting = why
+        if why:
+            _audit(row, "repair.waiting", why, WORKER)
+    row.save(update_fields=["next_at", "lease_until", "lease_owner", "why_waiting"])
+
+
+@transaction.atomic
+def start(repair: Repair, first_step: str) -> str | None:
+    """SCHEDULED to RUNNING with a unit of the budget; or return why it must wait. Locks the switch and the pool."""
+    row = _locked(repair)
+    workloads = _workload_names(row)
+    if held := brakes.against(row.instance, workloads, automatic=row.automatic, lock=True):
+        return held[0]
+    if held_by_budget := budget.take(row, row.settings):
+        return held_by_budget
+    _move(row, State.RUNNING, actor=WORKER, why=f"started by {row.requested_by}")
+    _begin(row, first_step)
+    repair.refresh_from_db()
+    return None
+
+
+@transaction.atomic
+def next_step(repair: Repair, name: str | None, *, note: str = "", skipped: bool = False) -> None:
+    """End the step under way and begin `name` (None: there is none)."""
+    row = _locked(repair)
+    _end(row, "SKIPPED" if skipped else "DONE", note)
+    if name:
+        _begin(row, name)
+    repair.refresh_from_db()
+
+
+@transaction.atomic
+def remember(repair: Repair, **facts: Any) -> None:
+    row = _locked(repair)
+    row.facts = {**row.facts, **facts}
+    row.save(update_fields=["facts"])
+    repair.facts = row.facts
+
+
+@transaction.atomic
+def intend(
+    repair: Repair, *, service: str, operation: str, target: str, request: dict[str, Any], token: str = "",
+    irreversible: bool = False,
+) -> Call:  # fmt: skip
+    """Commit the intent of one changing call. Raises Held where the switch, a pause or a breaker stands against it.
+
+    The switch row is locked, so that after a thrown switch has committed no intent is committed.
+    """
+    row = _locked(repair)
+    if row.lease_until is None or row.lease_until <= clock.now():
+        raise LostFence
+    if not target.startswith("i-"):
+        raise Invalid("A changing call needs exactly one instance id.")
+    undoing = row.state == State.UNDOING
+    if row.state not in (State.RUNNING, State.UNDOING):
+        raise Held(f"The repair is {row.state.lower()}.")
+    held = brakes.against(row.instance, _workload_names(row), automatic=row.automatic, lock=True)
+    if undoing and not brakes.switch().stopped:
+        held = []  # our own steps may be taken back under any breaker or pause
+    if held:
+        raise Held(held[0])
+    if row.stop_asked_by and not undoing and (irreversible or not row.irreversible):
+        raise Held(f"{row.stop_asked_by} asked to stop")
+    if irreversible and not row.irreversible:
+        row.irreversible = True
+        row.save(update_fields=["irreversible"])
+    step = row.steps.order_by("-number").first()
+    call = Call.objects.create(
+        step=step, repair=row, service=service, operation=operation, target=target, request=request, token=token,
+        fence=row.fence, intended_at=clock.now(),
+    )  # fmt: skip
+    _audit(row, "repair.intent", f"{operation} on {target}", WORKER, call=call.pk, request=request)
+    repair.irreversible = row.irreversible
+    return call
+
+
+@transaction.atomic
+def answered(repair: Repair, call: Call, outcome: str, detail: str = "") -> None:
+    """The outcome of a call: ``ok``, AWS's error code, or ``unknown`` where only reading back can tell."""
+    row = _locked(repair)
+    Call.objects.filter(pk=call.pk, repair=row).update(
+        answered_at=clock.now(), outcome=outcome[:64], detail=detail[:4000]
+    )
+    call.outcome, call.detail = outcome, detail
+    _audit(row, "repair.outcome", f"{call.operation} on {call.target}: {outcome}", WORKER, call=call.pk, detail=detail)
+
+
+@transaction.atomic
+def assign_replacement(repair: Repair, instance_id: str) -> Instance | None:
+    """Bind the launched instance to this repair, under the pool's lock; None where another repair has it."""
+    row = _locked(repair)
+    if row.pool_id:
+        type(row.pool).objects.select_for_update().get(pk=row.pool_id)
+    old = row.instance
+    found, _ = Instance.objects.get_or_create(
+        account=old.account, region=old.region, instance_id=instance_id,
+        defaults={
+            "first_seen_at": clock.now(), "cluster": old.cluster, "pool": old.pool, "owner": old.owner,
+            "state": "pending", "instance_type": old.instance_type, "gpus_expected": old.gpus_expected,
+        },
+    )  # fmt: skip
+    if Repair.objects.filter(replacement=found).exclude(pk=row.pk).exists():
+        return None
+    Instance.objects.filter(pk=found.pk).update(launched_by_us=True)
+    row.replacement = found
+    row.save(update_fields=["replacement"])
+    _audit(row, "repair.replacement", f"{instance_id} replaces {old}", WORKER, replacement=instance_id)
+    repair.replacement = found
+    return found
+
+
+@transaction.atomic
+def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
+    """Stand still and wait for a person, with the choices that there are."""
+    row = _locked(repair)
+    row.facts = {**row.facts, "choices": choices}
+    row.why_waiting = why
+    row.save(update_fields=["facts", "why_waiting"])
+    _move(row, State.ASKING, actor=WORKER, why=why)
+    wake("workers.verify.sweep")
+    repair.refresh_from_db()
+
+
+@transaction.atomic
+def begin_undo(repair: Repair, why: str, *, outcome: str = "") -> None:
+    row = _locked(repair)
+    _end(row, "FAILED" if outcome else "SKIPPED", why)
+    row.facts = {**row.facts, "undo_outcome": outcome, "undo_why": why}
+    row.save(update_fields=["facts"])
+    _move(row, State.UNDOING, actor=WORKER, why=why)
+    repair.refresh_from_db()
+
+
+@transaction.atomic
+def finish(repair: Repair, state: State, outcome: str, why: str, *, actor: Actor = WORKER) -> None:
+    """Close the repair and release its budget; its case is told by `workers.verify`."""
+    row = _locked(repair)
+    _end(row, "DONE" if state == State.SUCCEEDED else "FAILED", why)
+    row.outcome, row.outcome_why, row.why_waiting, row.closed_at = outcome, why, "", clock.now()
+    row.lease_until, row.lease_owner = None, ""
+    row.save(update_fields=["outcome", "outcome_why", "why_waiting", "closed_at", "lease_until", "lease_owner"])
+    _move(row, state, actor=actor, why=f"{outcome}: {why}")
+    budget.release(row)
+    wake("workers.verify.sweep")
+    wake("workers.repair.sweep")
+    repair.refresh_from_db()
+
+
+@transaction.atomic
+def change_action(repair: Repair, action: str, first_step: str, why: str) -> None:
+    """The next rung of the ladder, on the same instance: heavier, and audited."""
+    row = _locked(repair)
+    _end(row, "FAILED", why)
+    row.facts = {**row.facts, "tried": [*row.facts.get("tried", []), row.action]}
+    row.action, row.irreversible = action, False
+    row.save(update_fields=["action", "facts", "irreversible"])
+    if row.state == State.ASKING:
+        _move(row, State.RUNNING, actor=WORKER, why=why)
+    _begin(row, first_step)
+    _audit(row, "repair.escalated", f"now {action}: {why}", WORKER)
+    repair.refresh_from_db()
+
+
+# --- what people ask for -------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def cancel_scheduled(repair_id: int, *, actor: Actor, why: str) -> bool:
+    """Undo before anything was changed: a conditional move out of SCHEDULED. False where it has started."""
+    row = Repair.objects.select_for_update().get(pk=repair_id)
+    if row.state != State.SCHEDULED:
+        return False
+    Repair.objects.filter(pk=row.pk).update(
+        fence=F("fence") + 1, closed_at=clock.now(), outcome="CANCELLED", outcome_why=why, lease_until=None
+    )
+    row.refresh_from_db()
+    _move(row, State.CANCELLED, actor=actor, why=why)
+    budget.release(row)
+    return True
+
+
+@transaction.atomic
+def ask_stop(repair_id: int, *, actor: Actor) -> None:
+    """Stop after the step under way and undo what we did; refused after the first irreversible step."""
+    row = _for_person(repair_id, actor, "undo")
+    if row.state in CLOSED:
+        raise Closed("The repair is over.")
+    if row.state == State.SCHEDULED:
+        cancel_scheduled(row.pk, actor=actor, why=f"stopped by {actor.name}")
+        wake("workers.verify.sweep")
+        return
+    if row.irreversible:
+        raise Closed("Too late to undo: the irreversible step was taken.")
+    Repair.objects.filter(pk=row.pk).update(stop_asked_by=actor.name[:150], next_at=clock.now())
+    _audit(row, "repair.stop_asked", f"{actor.name} asked to stop and undo", actor)
+    wake("workers.repair.advance", row.pk)
+
+
+@transaction.atomic
+def answer(repair_id: int, *, actor: Actor, choice: str, reason: str) -> None:
+    """A person's answer to a repair that asks; `choice` is a key of `facts["choices"]`."""
+    row = _for_person(repair_id, actor, "decide")
+    if row.state != State.ASKING:
+        raise Closed("This repair does not wait for an answer any more.")
+    known = {c["key"]: c for c in row.facts.get("choices", [])}
+    if choice not in known:
+        raise Invalid(f"Choose one of: {', '.join(known) or 'nothing'}.")
+    if not reason.strip():
+        raise Invalid("Say why.")
+    needs = known[choice].get("needs", "decide")
+    if needs != "decide":
+        _for_person(repair_id, actor, needs)
+        if not actor.recent:
+            raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)
+        if actor.name == row.requested_by:
+            raise NotAllowed("A second person must decide this: you asked for the repair.")
+    facts = {**row.facts, "answer": choice, "choices": []}
+    allowed = sorted({*row.allowed, choice}) if needs != "decide" or choice == "dead_host" else row.allowed
+    Repair.objects.filter(pk=row.pk).update(
+        facts=facts, allowed=allowed, why_waiting="", next_at=clock.now(), lease_until=None, fence=F("fence") + 1
+    )
+    row.refresh_from_db()
+    _audit(row, "repair.answered", f"{actor.name}: {known[choice]['title']} – {reason}", actor, choice=choice)
+    to = State.UNDOING if row.step.startswith("undo_") else State.RUNNING
+    _move(row, to, actor=actor, why=known[choice]["title"])
+    wake("workers.repair.advance", row.pk)
+
+
+# --- within ---------------------------------------------------------------------------------------------------------
+
+
+def _full():
+    return Repair.objects.select_related(
+        "instance__account", "instance__pool", "instance__cluster", "pool", "replacement", "policy_version"
+    )
+
+
+def _locked(repair: Repair) -> Repair:
+    row = Repair.objects.select_for_update().get(pk=repair.pk)
+    if row.fence != repair.fence or row.state in CLOSED:
+        raise LostFence
+    return row
+
+
+def _move(row: Repair, to: State, *, actor: Actor, why: str) -> None:
+    if to not in MOVES[State(row.state)]:
+        raise IllegalMove(f"{row.state} -> {to}")
+    if not Repair.objects.filter(pk=row.pk, state=row.state, fence=row.fence).update(state=to):
+        raise LostFence
+    _audit(row, f"repair.{to.lower()}", why, actor, before=row.state, after=str(to))
+    row.state = to
+
+
+def _begin(row: Repair, name: str) -> None:
+    number = row.steps.count() + 1
+    Step.objects.create(repair=row, number=number, name=name, started_at=clock.now())
+    Repair.objects.filter(pk=row.pk).update(step=name, why_waiting="")
+    row.step = name
+
+
+def _end(row: Repair, state: str, note: str) -> None:
+    running = row.steps.filter(state="RUNNING").order_by("-number").first()
+    if running is None:
+        return
+    running.state, running.note, running.ended_at = state, note, clock.now()
+    running.save(update_fields=["state", "note", "ended_at"])
+    _audit(row, "repair.step", f"{running.name}: {note or state.lower()}", WORKER, step=running.name, state=state)
+
+
+def _for_person(repair_id: int, actor: Actor, verb: str) -> Repair:
+    row = Repair.objects.select_for_update().filter(pk=repair_id).first()
+    if row is None:
+        raise NotFound(f"There is no repair {repair_id}.")
+    if not actor.is_person:
+        raise NotAllowed("Only a person may do this.")
+    pool = row.pool.name if row.pool else ""
+    if reason := why_not(actor.user, verb, account=row.instance.account, region=row.instance.region, pool=pool):
+        raise NotAllowed(reason)
+    return row
+
+
+def _workload_names(row: Repair) -> list[str]:
+    return list(row.instance.tasks.exclude(workload=None).values_list("workload__name", flat=True).distinct())
+
+
+def _audit(row: Repair, verb: str, summary: str, actor: Actor, **payload: Any) -> None:
+    record(verb, f"repair:{row.pk}", summary, actor=actor, instance=row.instance, repair_id=row.pk, payload=payload)

@@ -1,0 +1,84 @@
+"""Reads about repairs: those under way, those past, and one with its steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Count, Max, Q, QuerySet
+
+from healthboard.repairs.models import Call, Occupancy, Repair, Step
+from healthboard.repairs.states import CLOSED, State
+
+_WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_version__policy", "decision__case")
+
+
+def running() -> list[Repair]:
+    """Open repairs, those that ask a person first, then the oldest."""
+    rows = Repair.objects.filter(closed_at=None).select_related(*_WITH).prefetch_related("steps").order_by("opened_at")[:200]
+    return sorted(rows, key=lambda repair: repair.state != State.ASKING)
+
+
+def past(params: dict[str, str]) -> QuerySet[Repair]:
+    """Ended repairs by the filters of an address: `state`, `pool`, `action`, `q` (instance id)."""
+    rows = Repair.objects.filter(closed_at__isnull=False).select_related(*_WITH)
+    if params.get("state") in list(CLOSED):
+        rows = rows.filter(state=params["state"])
+    if params.get("pool"):
+        rows = rows.filter(pool__name=params["pool"])
+    if params.get("action"):
+        rows = rows.filter(action=params["action"])
+    if params.get("q"):
+        rows = rows.filter(
+            Q(instance__instance_id__icontains=params["q"]) | Q(replacement__instance_id__icontains=params["q"])
+        )
+    return rows
+
+
+def before(rows: QuerySet[Repair], key: list[Any] | None) -> QuerySet[Repair]:
+    """Newest end first, continued after the last row shown."""
+    if key is not None:
+        rows = rows.filter(Q(closed_at__lt=key[0]) | Q(closed_at=key[0], pk__lt=key[1]))
+    return rows.order_by("-closed_at", "-pk")
+
+
+def get(pk: int) -> Repair | None:
+    return Repair.objects.select_related(*_WITH, "instance__cluster").filter(pk=pk).first()
+
+
+def version(pk: int | None = None) -> list[Any]:
+    """Cheap values that change whenever the list, or one repair's page, would."""
+    rows = Repair.objects.filter(pk=pk) if pk else Repair.objects.filter(closed_at=None)
+    marks = rows.values_list("pk", "state", "step", "why_waiting", "stop_asked_by", "replacement")
+    steps = Step.objects.filter(repair__in=rows).aggregate(n=Count("pk"), ended=Max("ended_at"))
+    calls = Call.objects.filter(repair__in=rows).aggregate(n=Count("pk"), answered=Max("answered_at"))
+    return [list(marks), steps, calls, Repair.objects.aggregate(closed=Max("closed_at"))]
+
+
+def occupied() -> dict[int, int]:
+    """Units of budget that repairs hold now, by pool."""
+    rows = Occupancy.objects.filter(released_at=None).values_list("pool_id", "units")
+    sums: dict[int, int] = {}
+    for pool_id, units in rows:
+        sums[pool_id] = sums.get(pool_id, 0) + units
+    return sums
+
+
+def as_dict(repair: Repair) -> dict[str, Any]:
+    """A row for CSV and JSON."""
+    return {
+        "id": repair.pk,
+        "instance_id": repair.instance.instance_id,
+        "account": repair.instance.account.account_id,
+        "region": repair.instance.region,
+        "pool": repair.pool.name if repair.pool else "",
+        "action": repair.action,
+        "state": repair.state,
+        "step": repair.step,
+        "automatic": repair.automatic,
+        "requested_by": repair.requested_by,
+        "replacement": repair.replacement.instance_id if repair.replacement else "",
+        "opened_at": repair.opened_at,
+        "closed_at": repair.closed_at,
+        "outcome": repair.outcome,
+        "outcome_why": repair.outcome_why,
+    }

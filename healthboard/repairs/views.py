@@ -1,0 +1,144 @@
+"""Repairs: those under way with live steps, those past, one with every call; answers where one asks; stop and undo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST
+
+from healthboard import pages
+from healthboard.exports import FORMATS, export
+from healthboard.people import access
+from healthboard.people.web import actor_of
+from healthboard.refusals import Invalid, NotFound, Refusal
+from healthboard.repairs import queries
+from healthboard.repairs.models import Repair
+from healthboard.repairs.progress import progress
+
+MOST = 20_000
+
+
+@pages.page
+def repairs(request: HttpRequest) -> HttpResponse:
+    names = ("state", "pool", "action", "q")
+    params = {name: request.GET.get(name, "").replace("\0", "").strip() for name in names}
+    if (kind := request.GET.get("format")) in FORMATS:
+        rows = [*queries.running(), *queries.before(queries.past(params), None)[:MOST]]
+        return export("repairs", (queries.as_dict(row) for row in rows), kind)
+    after = pages.unpack(request.GET.get("after", ""), 2)
+    shown = pages.version(queries.version(), request.GET.urlencode())
+    return pages.live(request, "repairs.html", shown, lambda: _list(params, after))
+
+
+def _list(params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
+    past = list(queries.before(queries.past(params), after)[: pages.PAGE_SIZE + 1])
+    more, past = len(past) > pages.PAGE_SIZE, past[: pages.PAGE_SIZE]
+    running = [] if after else queries.running()
+    for row in running:
+        row.done = sum(1 for step in row.steps.all() if step.state in ("DONE", "SKIPPED"))
+        row.planned = max(len(row.plan.get("steps", [])), len(row.steps.all()), 1)
+    return {
+        "running": running,
+        "past": past,
+        "next": pages.pack([past[-1].closed_at, past[-1].pk]) if more else "",
+        "paged": after is not None,
+        "params": params,
+        "filtered": any(params.values()),
+    }
+
+
+def _find(pk: int) -> Repair:
+    found = queries.get(pk)
+    if found is None:
+        raise NotFound(f"There is no repair {pk}.")
+    return found
+
+
+@pages.page
+def repair(request: HttpRequest, pk: int) -> HttpResponse:
+    found = _find(pk)
+    return pages.live(request, "repair.html", pages.version(queries.version(pk)), lambda: _context(request, found))
+
+
+def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
+    return {
+        "repair": found,
+        "instance": found.instance,
+        "decision": getattr(found, "decision", None),
+        "progress": progress(found),
+        "occupancy": getattr(found, "occupancy", None),
+        "choices": _choices(request, found),
+        "stop_why_not": _may(request, "undo", found) or _no_stop(found),
+    }
+
+
+def _choices(request: HttpRequest, found: Repair) -> list[dict[str, Any]]:
+    """What a repair that asks offers, each with why this person may not choose it, or None."""
+    if found.state != "ASKING":
+        return []
+    offered = found.facts.get("choices") or []
+    return [{**choice, "why_not": _may(request, choice.get("needs") or "decide", found)} for choice in offered]
+
+
+def _may(request: HttpRequest, verb: str, found: Repair) -> str | None:
+    at = found.instance
+    return access.why_not(
+        request.user, verb, account=at.account, region=at.region, pool=found.pool.name if found.pool else ""
+    )
+
+
+def _no_stop(found: Repair) -> str | None:
+    if found.closed_at is not None:
+        return "It is over."
+    if found.state == "UNDOING":
+        return "It is being undone."
+    if found.stop_asked_by:
+        return f"{found.stop_asked_by} asked for it; it stops after this step."
+    if found.irreversible:
+        return "Its irreversible step was taken: it can only go on."
+    return None
+
+
+@pages.page
+@require_POST
+def answer(request: HttpRequest, pk: int) -> HttpResponse:
+    from healthboard.repairs import lifecycle
+
+    choice, reason = request.POST.get("choice", ""), request.POST.get("reason", "")
+    if not choice:
+        return _refused(request, pk, Invalid("Choose one of the answers."))
+    try:
+        lifecycle.answer(pk, actor=actor_of(request), choice=choice, reason=reason)
+    except Refusal as refusal:
+        return _refused(request, pk, refusal)
+    return _done(request, pk, "Answered.")
+
+
+@pages.page
+@require_POST
+def stop(request: HttpRequest, pk: int) -> HttpResponse:
+    from healthboard.repairs import lifecycle
+
+    try:
+        lifecycle.ask_stop(pk, actor=actor_of(request))
+    except Refusal as refusal:
+        return _refused(request, pk, refusal)
+    return _done(request, pk, "It stops after this step, and what it did is undone.")
+
+
+def _done(request: HttpRequest, pk: int, said: str) -> HttpResponse:
+    messages.success(request, said)
+    return HttpResponseRedirect(reverse("repair", args=[pk]), status=303)
+
+
+def _refused(request: HttpRequest, pk: int, refusal: Refusal) -> HttpResponse:
+    if refusal.details.get("again"):
+        where = urlencode({"next": reverse("repair", args=[pk])})
+        return HttpResponseRedirect(f"/accounts/again/?{where}", status=303)
+    context = {**_context(request, _find(pk)), "shown": "", "refusal": refusal}
+    return render(request, "repair.html", context, status=refusal.status)

@@ -1,0 +1,116 @@
+"""Looks for one cause behind many cases; `correlate` proposes, the breaker of the scope holds."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import timedelta
+
+from django.db import transaction
+
+from healthboard import clock
+from healthboard.cases import lifecycle
+from healthboard.cases.models import Case
+from healthboard.cases.states import Resolution, State
+from healthboard.diagnosis.correlate import Bounds, Group, Subject, correlate
+from healthboard.fleet.models import Instance
+from healthboard.people.actors import WORKER
+from healthboard.repairs.brakes import scopes_of
+from healthboard.repairs.models import Breaker
+
+BOUNDS = Bounds()
+
+
+def look() -> list[Group]:
+    """Compare the cases of the window, place by place; returns the groups that were found."""
+    now = clock.now()
+    since = now - BOUNDS.window
+    rows = (
+        Case.objects.filter(evidence_at__gt=since - timedelta(minutes=1))
+        .exclude(instance=None)
+        .exclude(resolution=Resolution.DISMISSED)
+        .select_related("instance__account", "instance__pool", "instance__cluster", "account")
+        .prefetch_related("workloads", "instance__tasks")
+    )
+    places: dict[tuple[int, str], list[Case]] = defaultdict(list)
+    for case in rows:
+        places[case.account_id, case.region].append(case)
+    found: list[Group] = []
+    for (account_id, region), cases in places.items():
+        found += _look_in_place(account_id, region, cases)
+    return found
+
+
+def _look_in_place(account_id: int, region: str, cases: list[Case]) -> list[Group]:
+    now = clock.now()
+    subjects = [_subject(case) for case in cases]
+    groups = correlate(
+        subjects, now=now, sizes=_sizes(account_id, region), bounds=BOUNDS, released=_released(account_id, region)
+    )
+    by_instance = {case.instance.instance_id: case for case in cases}
+    for group in groups:
+        members = [by_instance[i] for i in group.instances if i in by_instance]
+        if group.kind == "ROOT":
+            _name_victims(group, by_instance)
+        elif group.scope is not None:
+            held = [c for c in members if c.state in (State.WAITING, State.DECIDED, State.SNOOZED)]
+            if held:
+                lifecycle.open_group(
+                    account=held[0].account, region=region, scope=group.scope, code=group.code or "", why=group.why,
+                    members=held,
+                )  # fmt: skip
+    return list(groups)
+
+
+@transaction.atomic
+def _name_victims(group: Group, by_instance: dict[str, Case]) -> None:
+    case = by_instance.get(group.root or "")
+    if case is not None and set(case.victims) != set(group.victims):
+        lifecycle.name_victims(Case.objects.select_for_update().get(pk=case.pk), sorted(group.victims), WORKER)
+
+
+def _subject(case: Case) -> Subject:
+    instance = case.instance
+    scopes = _scopes(instance, [w.name for w in case.workloads.all()])
+    last = case.evidence.order_by("-at").values_list("assessment", flat=True).first() or {}
+    decisive = [case.code] + [
+        f["code"] for f in last.get("findings", []) if f.get("verdict") in ("HARDWARE", "AMBIGUOUS")
+    ]
+    return Subject(
+        instance=instance.instance_id, at=case.evidence_at, codes=tuple(dict.fromkeys(decisive)), scopes=scopes,
+        jobs=tuple(sorted({t.job for t in instance.tasks.all() if t.job})), all_codes=tuple(case.codes),
+    )  # fmt: skip
+
+
+def _scopes(instance: Instance, workloads: list[str]) -> dict[str, str]:
+    """Scope kind -> value, as `correlate` wants them; a workload has a key of its own."""
+    found: dict[str, str] = {}
+    for kind, value in scopes_of(instance, workloads):
+        if kind == "workload":
+            found[f"workload:{value}"] = value
+        elif kind != "place":
+            found[kind] = value
+    return found
+
+
+def _sizes(account_id: int, region: str) -> dict[tuple[str, str], int]:
+    """How many live instances each scope has."""
+    sizes: Counter[tuple[str, str]] = Counter()
+    live = Instance.objects.filter(account_id=account_id, region=region, gone_at=None).exclude(
+        state__in=["terminated", "shutting-down"]
+    )
+    names: dict[int, set[str]] = defaultdict(set)
+    for pk, name in live.exclude(tasks__workload=None).values_list("pk", "tasks__workload__name").distinct():
+        names[pk].add(name)
+    for instance in live.select_related("pool", "cluster"):
+        for scope in _scopes(instance, sorted(names[instance.pk])).items():
+            sizes[scope] += 1
+    return dict(sizes)
+
+
+def _released(account_id: int, region: str) -> dict[tuple[str, str], object]:
+    rows = Breaker.objects.filter(account_id=account_id, region=region, kind="CORRELATED").exclude(released_at=None)
+    latest: dict[tuple[str, str], object] = {}
+    for breaker in rows.order_by("released_at"):
+        kind = f"workload:{breaker.scope}" if breaker.scope_kind == "workload" else breaker.scope_kind
+        latest[kind, breaker.scope] = breaker.released_at
+    return latest

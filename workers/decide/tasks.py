@@ -1,0 +1,30 @@
+"""Thin tasks of the decide stage. Each is harmless when doubled, early, or for a row that is gone."""
+
+from __future__ import annotations
+
+from healthboard.celery import app
+from workers.decide import breadth, instance, time
+
+
+@app.task(name="workers.decide.instance")
+def read_instance(instance_id: int) -> None:
+    """Read one instance's evidence and tell its case. Nothing happens if the row is gone."""
+    instance.read(instance_id)
+
+
+@app.task(name="workers.decide.sweep")
+def sweep() -> None:
+    """Read every instance whose evidence changed, or whose reading changes by time alone."""
+    instance.read_due()
+
+
+@app.task(name="workers.decide.breadth")
+def see_breadth() -> None:
+    """Look for one cause behind many cases."""
+    breadth.look()
+
+
+@app.task(name="workers.decide.cases")
+def cases() -> None:
+    """Expire unanswered cases, wake snoozed ones, re-read the open ones."""
+    time.pass_over()

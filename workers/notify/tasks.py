@@ -1,0 +1,12 @@
+"""Thin task of the notify stage."""
+
+from __future__ import annotations
+
+from healthboard.celery import app
+from workers.notify import send
+
+
+@app.task(name="workers.notify.sweep")
+def sweep() -> None:
+    """Send what is due; a failure is kept on the row and tried again later, and never holds a repair up."""
+    send.sweep()

@@ -1,0 +1,272 @@
+"""Carries one repair on, as far as it goes now.
+
+Claim; then, step by step: look at AWS afresh, check what stands against any change, run the step, write what came of
+it under the fence. Whatever kills the worker, the next claim finds the row and reads back from AWS what happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from datetime import timedelta
+
+from healthboard import clock
+from healthboard.aws import places
+from healthboard.fleet.seeing import why_blind
+from healthboard.refusals import Held
+from healthboard.repairs import lifecycle
+from healthboard.repairs.models import Repair
+from healthboard.repairs.recipes import STEPS, UNDO, recipe
+from healthboard.repairs.states import State
+from workers.repair.look import AwsTrouble
+from workers.repair.results import Ask, Climb, Done, End, Result, Skip, Undo, Wait
+from workers.repair.run import Run
+from workers.repair.steps import leave, prepare, reboot, replace, undo
+from workers.verify import check
+
+log = logging.getLogger(__name__)
+
+#: passes over steps within one claim; the rest goes on with the next wake-up
+PASSES = 12
+
+HANDLERS = {
+    "recheck": prepare.recheck, "room": prepare.room, "keep": prepare.keep,
+    "drain": leave.drain, "standby": leave.standby, "step_aside": leave.step_aside, "tasks": leave.tasks,
+    "launch": replace.launch, "replacement": replace.replacement, "detach": replace.detach,
+    "terminate": replace.terminate, "deregister": replace.deregister, "watch": replace.watch,
+    "reboot": reboot.reboot, "stop": reboot.stop, "start": reboot.start, "boot": reboot.boot,
+    "diagnose": reboot.diagnose, "soak": reboot.soak, "rejoin": reboot.rejoin, "activate": reboot.activate,
+    "ask_node": reboot.ask_node, "verify": check.verify,
+    "undo_standby": undo.undo_standby, "undo_drain": undo.undo_drain, "undo_surplus": undo.undo_surplus,
+    "undo_launch": undo.undo_launch,
+}  # fmt: skip
+
+#: steps that neither read nor change AWS about the old machine's being there
+INDIFFERENT = ("ask_node", "deregister", "verify", "watch", "terminate", *UNDO)
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def order_of(repair: Repair) -> tuple[str, ...]:
+    """The steps of this repair: its recipe, unless a person's answer changed the order."""
+    if repair.facts.get("order"):
+        return tuple(repair.facts["order"])
+    return recipe(repair.action, repair.owner, watch=bool(repair.facts.get("watch")))
+
+
+def advance(repair_id: int) -> str:
+    """One claim of one repair. Returns a word for the log: what it came to. Harmless when doubled or early."""
+    repair = lifecycle.claim(repair_id, worker_name())
+    if repair is None:
+        return "not due, or claimed by another"
+    try:
+        wait = _carry_on(Run(repair))
+    except lifecycle.LostFence:
+        return "lost the fence"
+    except AwsTrouble as trouble:
+        wait = Wait(15, f"AWS does not answer: {trouble}")
+    except Held as held:
+        wait = Wait(10, held.message)
+    except Exception as error:  # a fault of ours must not loop hot or hide: it is on the repair, and tried again
+        log.exception("repair %s", repair_id)
+        wait = Wait(60, f"internal error in {repair.step or 'the start'}: {type(error).__name__}: {error}"[:500])
+    if wait is None:
+        return f"closed: {repair.outcome}"
+    least = timedelta(seconds=0.5 if clock.scaled(10) < timedelta(seconds=5) else 1)
+    try:
+        lifecycle.settle(repair, wait=max(clock.scaled(wait.seconds), least), why=wait.why)
+    except lifecycle.LostFence:
+        return "lost the fence"
+    return wait.why or "waits"
+
+
+def _carry_on(run: Run) -> Wait | None:
+    repair = run.repair
+    run.close_lost_calls()
+    if repair.state == State.SCHEDULED:
+        if held := _may_start(run):
+            return held
+        steps = order_of(repair)
+        if not steps:
+            lifecycle.finish(repair, State.FAILED, "NOT_POSSIBLE", f"{repair.action} is not possible for {repair.owner}")
+            return None
+        if why := lifecycle.start(repair, steps[0]):
+            return Wait(15, why)
+    if repair.state == State.ASKING:
+        return Wait(60)
+    if given := repair.facts.get("answer"):
+        _answered(run, given)
+    for _ in range(PASSES):
+        run.forget()
+        if repair.state == State.UNDOING:
+            wait = _undo_pass(run)
+        else:
+            wait = _step_pass(run)
+        if wait is not None or repair.state not in (State.RUNNING, State.UNDOING):
+            return wait if repair.state not in (State.ASKING,) else Wait(60)
+    return Wait(1)
+
+
+def _may_start(run: Run) -> Wait | None:
+    """Nothing starts on sources that are blind or were blind until just now."""
+    if run.repair.action == "DIAGNOSE":
+        return None
+    if (run.instance.account.account_id, run.instance.region) not in places():
+        return Wait(60, "its account or region is no longer configured")
+    reasons = why_blind(run.instance, clock.now())
+    return Wait(15, reasons[0]) if reasons else None
+
+
+def _step_pass(run: Run) -> Wait | None:
+    repair, name = run.repair, run.repair.step
+    if repair.stop_asked_by and not repair.irreversible:
+        lifecycle.begin_undo(repair, f"{repair.stop_asked_by} asked to stop")
+        return None
+    blocked = _blocked(run) if repair.action != "DIAGNOSE" else None
+    result = blocked or HANDLERS[name](run)
+    return _take(run, result)
+
+
+def _blocked(run: Run) -> Result | None:
+    """What is read before every step, whatever the step: owner, pause tag, the instance itself."""
+    repair, look = run.repair, run.look
+    if look.paused_by:
+        return Wait(15, f"Paused by a healthboard:pause tag on the {look.paused_by}")
+    if look.gone and repair.step not in INDIFFERENT and not repair.calls.filter(operation="TerminateInstances").exists():
+        return _ended_by_others(run)
+    group = look.tags.get("aws:autoscaling:groupName", "")
+    owner = repair.owner
+    ours_detached = repair.calls.filter(operation="DetachInstances").exists()
+    if look.state and not look.gone:
+        if owner == "GROUP" and not group and not look.lifecycle and not ours_detached:
+            return Ask("Somebody took it out of its Auto Scaling group.", (leave._AGAIN, leave._UNDO))
+        if owner in ("TEMPLATE", "PLAIN") and (group or look.lifecycle):
+            return Ask("Somebody put it into an Auto Scaling group.", (leave._AGAIN, leave._UNDO))
+    return None
+
+
+def _ended_by_others(run: Run) -> Result:
+    """A group, ECS, Spot or a person ended it meanwhile: a normal outcome."""
+    if run.repair.owner == "GROUP":
+        return End(True, "REPLACED_BY_GROUP", f"its group ended it ({run.look.state}) and replaces it")
+    if run.repair.replacement_id:
+        return End(True, "REPLACED", f"somebody else ended it; {run.repair.replacement} takes its place")
+    return End(True, "INSTANCE_GONE", f"somebody else ended it ({run.look.state})")
+
+
+def _take(run: Run, result: Result) -> Wait | None:
+    repair = run.repair
+    match result:
+        case Done(note) | Skip(note):
+            steps = order_of(repair)
+            after = steps.index(repair.step) + 1
+            if after < len(steps):
+                lifecycle.next_step(repair, steps[after], note=note, skipped=isinstance(result, Skip))
+                return None
+            lifecycle.finish(repair, State.SUCCEEDED, check.outcome(run), note)
+            return None
+        case Wait():
+            return result
+        case Ask(why, choices):
+            lifecycle.ask(repair, why, list(choices))
+            return Wait(60)
+        case Undo(why, outcome):
+            if repair.irreversible:
+                lifecycle.ask(repair, f"{why} – but the irreversible step was taken.", [leave._AGAIN])
+                return Wait(60)
+            lifecycle.begin_undo(repair, why, outcome=outcome)
+            return None
+        case Climb(why):
+            return _climb(run, why)
+        case End(succeeded, outcome, why):
+            if not succeeded and repair.calls.exists():
+                lifecycle.begin_undo(repair, why, outcome=outcome)
+                return None
+            lifecycle.finish(repair, State.SUCCEEDED if succeeded else State.FAILED, outcome, why)
+            return None
+    raise TypeError(result)
+
+
+def _climb(run: Run, why: str) -> Wait | None:
+    """The next rung of the policy's ladder; a person's own repair, or the last rung, asks."""
+    repair = run.repair
+    ladder = list(run.values.get("ladder") or [])
+    heavier = ladder[ladder.index(repair.action) + 1 :] if repair.action in ladder else []
+    next_action = next((a for a in heavier if recipe(a, repair.owner)), None)
+    if next_action and repair.automatic:
+        _change(run, next_action, why)
+        return None
+    choices = [leave._choice("replace", "Replace it")] if recipe("REPLACE", repair.owner) else []
+    lifecycle.ask(repair, why, [*choices, leave._choice("undo", "Return it to service as it is")])
+    return Wait(60)
+
+
+def _change(run: Run, action: str, why: str) -> None:
+    steps = recipe(action, run.repair.owner)
+    run.remember(order=None, inherited_drain=True, inherited_standby=True)
+    lifecycle.change_action(run.repair, action, steps[0], why)
+
+
+def _answered(run: Run, given: str) -> None:
+    """What a person's answer means for the step under way."""
+    repair = run.repair
+    run.remember(answer="")
+    match given:
+        case "leave":
+            lifecycle.finish(repair, State.FAILED, "LEFT", "left as it is by a person")
+        case "undo" if repair.state == State.RUNNING:
+            if repair.irreversible and repair.action in ("REBOOT", "RELOCATE"):
+                run.remember(order=[*_back(repair), "verify"])
+                lifecycle.next_step(repair, order_of(repair)[0], note="returned to service by a person")
+            else:
+                lifecycle.begin_undo(repair, "a person chose to undo")
+        case "wait_longer" | "again":
+            lifecycle.next_step(repair, repair.step, note=given.replace("_", " "), skipped=True)
+        case "drain_again":
+            lifecycle.next_step(repair, "drain", note="drained again by a person", skipped=True)
+        case "replace":
+            _change(run, "REPLACE", "chosen by a person")
+        case "terminate_first":
+            steps = [s for s in order_of(repair) if s not in ("launch", "replacement", "verify")]
+            rest = steps[steps.index("tasks") :]
+            after = ["launch"] if repair.owner == "TEMPLATE" else []
+            run.remember(order=[*rest, *after, "replacement", "verify"])
+            lifecycle.next_step(repair, rest[0], note="terminate first, by a named person", skipped=True)
+        case "booted":
+            steps = order_of(repair)
+            lifecycle.next_step(repair, steps[steps.index("boot") + 1], note="confirmed by a person")
+
+
+def _back(repair: Repair) -> list[str]:
+    return ["rejoin", "activate"] if repair.owner == "GROUP" else ["activate"]
+
+
+def _undo_pass(run: Run) -> Wait | None:
+    repair = run.repair
+    name = repair.step if repair.step in UNDO and repair.steps.filter(state="RUNNING").exists() else ""
+    if not name:
+        lifecycle.next_step(repair, UNDO[0])
+        return None
+    result = HANDLERS[name](run) if repair.calls.exists() else Skip("nothing was changed")
+    match result:
+        case Done(note) | Skip(note):
+            after = UNDO.index(name) + 1
+            if after < len(UNDO):
+                lifecycle.next_step(repair, UNDO[after], note=note, skipped=isinstance(result, Skip))
+                return None
+            outcome, why = repair.facts.get("undo_outcome", ""), repair.facts.get("undo_why", "")
+            lifecycle.finish(repair, State.FAILED if outcome else State.CANCELLED, outcome or "CANCELLED", why)
+            return None
+        case Wait():
+            return result
+        case Ask(why, choices):
+            lifecycle.ask(repair, why, list(choices))
+            return Wait(60)
+    raise TypeError(result)
+
+
+def title(step: str) -> str:
+    return STEPS[step].title

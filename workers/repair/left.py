@@ -1,0 +1,108 @@
+"""When a task counts as gone although ECS still lists it: the host is dead, or the task cannot be stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from healthboard import clock
+from healthboard.fleet.models import Interval
+from workers.repair.look import ask_aws
+from workers.repair.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    key: str
+    title: str
+    why: str
+    allowed: bool  # by the policy, or by a named person
+    missing: tuple[str, ...]
+
+    @property
+    def proven(self) -> bool:
+        return not self.missing
+
+
+def dead_host(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
+    """Instance stopped or gone; or EC2's system check impaired and the agent away for longer than the policy's time."""
+    if run.look.state in ("stopped", "terminated"):
+        why = f"The host is dead: the instance is {run.look.state}."
+    else:
+        since = _since(run, "EC2_SYSTEM"), _since(run, "AGENT_CONNECTIVITY")
+        if run.look.connected is not False or None in since:
+            return None
+        if clock.now() - since[1] < run.span("disconnect_s", 300):
+            return None
+        why = f"The host is dead: system check impaired since {since[0]:%H:%M:%S}, agent away since {since[1]:%H:%M:%S}."
+    return Left(
+        "dead_host", "Count its tasks as gone", why, _may(run, "dead_host"), _not_replaced(run, tasks)
+    )
+
+
+def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
+    """Stop was ordered longer ago than the task's stop time-out and a margin, and the connected agent cannot do it."""
+    if run.look.connected is not True or not tasks:
+        return None
+    margin = run.span("unkillable_margin_s", 120)
+    for task in tasks:
+        ordered = task.get("stoppingAt")
+        limit = clock.scaled(timedelta(seconds=_stop_timeout(task)))
+        if task.get("desiredStatus") != "STOPPED" or ordered is None or clock.now() - ordered < limit + margin:
+            return None
+    return Left(
+        "unkillable", "Count its tasks as gone",
+        f"{len(tasks)} tasks cannot be stopped: their containers outlived the stop time-out.",
+        _may(run, "unkillable"), _not_replaced(run, tasks),
+    )  # fmt: skip
+
+
+def _may(run: Run, rule: str) -> bool:
+    return run.values.get(rule) == "auto" or rule in run.repair.allowed
+
+
+def _stop_timeout(task: dict[str, Any]) -> float:
+    return 120.0 if task.get("stopTimeout") is None else float(task["stopTimeout"])
+
+
+def _since(run: Run, name: str) -> datetime | None:
+    row = Interval.objects.filter(instance=run.instance, name=name, until=None, value="IMPAIRED").first()
+    return row.since if row else None
+
+
+def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Proofs that are missing: every task must belong to a service that runs its desired count without this host."""
+    missing: list[str] = []
+    services: dict[str, int] = {}
+    for task in tasks:
+        group = task.get("group", "")
+        if not group.startswith("service:"):
+            missing.append(f"standalone task {task['taskArn'].rsplit('/', 1)[-1]} of {group or 'no group'}")
+        else:
+            services[group.removeprefix("service:")] = services.get(group.removeprefix("service:"), 0) + 1
+    missing += _protected(run, tasks)
+    for name, here in services.items():
+        answer = ask_aws(run.client("ecs").describe_services, cluster=run.instance.cluster.name, services=[name])
+        service = next(iter(answer["services"]), None)
+        if service is None:
+            missing.append(f"service {name} is unknown")
+        elif service.get("schedulingStrategy") == "DAEMON":
+            continue
+        elif service["runningCount"] - here < service["desiredCount"]:
+            missing.append(
+                f"service {name} runs {max(service['runningCount'] - here, 0)} of {service['desiredCount']} elsewhere"
+            )
+    return tuple(missing)
+
+
+def _protected(run: Run, tasks: list[dict[str, Any]]) -> list[str]:
+    arns = [t["taskArn"] for t in tasks if t.get("group", "").startswith("service:")]
+    if not arns:
+        return []
+    answer = ask_aws(run.client("ecs").get_task_protection, cluster=run.instance.cluster.name, tasks=arns)
+    return [
+        f"task {p['taskArn'].rsplit('/', 1)[-1]} is protected"
+        for p in answer.get("protectedTasks", [])
+        if p.get("protectionEnabled")
+    ]

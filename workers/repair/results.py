@@ -1,0 +1,58 @@
+"""What one pass over a step can come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Look again after `seconds` at speed 1."""
+
+    seconds: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Stand still for a person. Each choice: key, title, needs (the verb of `people.access`)."""
+
+    why: str
+    choices: tuple[dict[str, str], ...] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Take our own steps back, then close as CANCELLED, or as FAILED with `outcome`."""
+
+    why: str
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """This action did not help: the next rung of the ladder, or a person."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Over, by what others did or because it cannot go on and nothing needs undoing."""
+
+    succeeded: bool
+    outcome: str
+    why: str
+
+
+Result = Done | Skip | Wait | Ask | Undo | Climb | End

@@ -1,0 +1,124 @@
+"""What a step works with: the claimed repair, a fresh look, and the only way to make a changing call."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from botocore import xform_name
+from botocore.exceptions import BotoCoreError, ClientError
+
+from healthboard import clock
+from healthboard.aws import client
+from healthboard.fleet.models import Instance
+from healthboard.policies.reading import Reread, reread
+from healthboard.repairs import lifecycle
+from healthboard.repairs.models import Call, Repair, Step
+from workers.repair.look import Look, look_at
+
+#: AWS errors after which the same request may be sent again later
+PASSING = re.compile(r"Throttl|RequestLimit|TooManyRequests|ServiceUnavailable|InternalError|InternalFailure|ServerException")
+
+
+class Run:
+    def __init__(self, repair: Repair) -> None:
+        self.repair = repair
+        self.instance: Instance = repair.instance
+        self.values: dict[str, Any] = repair.settings
+
+    @cached_property
+    def look(self) -> Look:
+        return look_at(self.instance)
+
+    def look_again(self) -> Look:
+        self.__dict__.pop("look", None)
+        return self.look
+
+    @cached_property
+    def step(self) -> Step:
+        return self.repair.steps.order_by("-number").first()
+
+    def forget(self) -> None:
+        """After a step ended: the next one looks for itself."""
+        for name in ("look", "step", "reading"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def reading(self) -> Reread:
+        self.instance.refresh_from_db()
+        return reread(self.instance)
+
+    # --- time ---
+
+    def span(self, setting: str, default: float) -> timedelta:
+        value = self.values.get(setting)
+        return clock.scaled(default if value is None else float(value))
+
+    def in_step_for(self) -> timedelta:
+        return clock.now() - self.step.started_at
+
+    def late(self, setting: str, default: float) -> bool:
+        return self.in_step_for() > self.span(setting, default)
+
+    # --- memory ---
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.repair.facts
+
+    def remember(self, **facts: Any) -> None:
+        lifecycle.remember(self.repair, **facts)
+
+    def calls(self, operation: str, *, target: str | None = None, **request: Any) -> list[Call]:
+        """Calls of this repair that may have had an effect, oldest first."""
+        rows = self.repair.calls.filter(operation=operation, target=target or self.instance.instance_id)
+        return [c for c in rows if c.outcome in ("", "ok", "unknown") and request.items() <= c.request.items()]
+
+    def settling(self, calls: list[Call], seconds: float = 60) -> bool:
+        """True while an earlier call may still be on its way into what Describe shows."""
+        return bool(calls) and clock.now() - calls[-1].intended_at < max(clock.scaled(seconds), timedelta(seconds=2))
+
+    # --- AWS ---
+
+    def client(self, service: str, *, changing: bool = False):
+        return client(service, account=self.instance.account.account_id, region=self.instance.region, changing=changing)
+
+    def close_lost_calls(self) -> None:
+        """Calls of a worker that died before it could write the outcome: only reading back can tell."""
+        for call in self.repair.calls.filter(answered_at=None):
+            lifecycle.answered(self.repair, call, "unknown", "the worker ended before an answer; read back")
+
+    def change(
+        self, service: str, operation: str, request: dict[str, Any], *, target: str | None = None, token: str = "",
+        irreversible: bool = False,
+    ) -> tuple[str, dict[str, Any]]:  # fmt: skip
+        """Commit the intent, make the call once, write its outcome. Returns (outcome, answer or {"message"}).
+
+        `outcome` is ``ok``, AWS's error code, or ``unknown`` after a time-out or a broken connection.
+        """
+        call = lifecycle.intend(
+            self.repair, service=service, operation=operation, target=target or self.instance.instance_id,
+            request=request, token=token, irreversible=irreversible,
+        )  # fmt: skip
+        method = xform_name(operation)
+        answer: dict[str, Any] = {}
+        try:
+            answer = getattr(self.client(service, changing=True), method)(**request)
+            failures = answer.get("failures") or []
+            outcome = failures[0].get("reason", "FAILURE") if failures else "ok"
+            detail = f"{failures[0].get('arn', '')}: {failures[0].get('detail', '')}" if failures else ""
+        except ClientError as error:
+            outcome = error.response["Error"].get("Code") or "error"
+            detail = error.response["Error"].get("Message", "")
+            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+                outcome = "unknown"  # a 500 may come after the effect
+        except BotoCoreError as error:
+            outcome, detail = "unknown", str(error)
+        lifecycle.answered(self.repair, call, outcome, detail)
+        return outcome, answer or {"message": detail}
+
+
+def newest(call_rows: list[Call]) -> datetime | None:
+    return call_rows[-1].intended_at if call_rows else None

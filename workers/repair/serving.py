@@ -1,0 +1,77 @@
+"""Whether a replacement serves, read from AWS and from its own reports: the proof before the old machine is ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from healthboard import clock
+from healthboard.fleet.models import Gpu, Instance
+from healthboard.policies.reading import GOOD, reread
+from workers.repair.look import look_at
+from workers.repair.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    why: str
+    final: bool = False  # waiting will not mend it: a person decides
+
+
+def why_not_serving(run: Run, new: Instance) -> Problem | None:
+    old = run.instance
+    look = look_at(new)
+    if look.gone or look.state in ("stopping", "stopped"):
+        return Problem(f"it is {look.state}", final=True)
+    if look.state != "running":
+        return Problem(f"EC2 shows it as {look.state or 'not there yet'}")
+    if look.ec2.get("InstanceType") != old.instance_type:
+        return Problem(f"it is a {look.ec2.get('InstanceType')}, not a {old.instance_type}", final=True)
+    if _purchase(look.ec2) != (run.facts.get("purchase") or _purchase(look.ec2)):
+        return Problem(f"it was bought as {_purchase(look.ec2)}, not {run.facts['purchase']}", final=True)
+    wanted = old.placement_group
+    if wanted and look.ec2.get("Placement", {}).get("GroupName") != wanted:
+        return Problem(f"it is not in the placement group {wanted}", final=True)
+    if not new.container_arn or look.container is None:
+        return Problem("not registered with ECS yet")
+    if look.ecs_status != "ACTIVE" or look.connected is not True:
+        return Problem(f"ECS shows it as {look.ecs_status}, agent {'connected' if look.connected else 'away'}")
+    if old.owner == "GROUP" and look.lifecycle != "InService":
+        return Problem(f"the group shows it as {look.lifecycle or 'no member'}")
+    registered = _registered_gpus(look.container)
+    if old.gpus_expected is not None and len(registered) != old.gpus_expected:
+        return Problem(f"{len(registered)} of {old.gpus_expected} GPUs registered")
+    return _gpus(run, old, new, registered)
+
+
+def _gpus(run: Run, old: Instance, new: Instance, registered: set[str]) -> Problem | None:
+    condemned = Gpu.objects.filter(account=new.account, uuid__in=registered).exclude(condemned_at=None).first()
+    if condemned is not None:
+        return Problem(f"it carries condemned hardware: {condemned.uuid} ({condemned.condemned_why})", final=True)
+    if old.node_seen_at is None:
+        return None  # this fleet runs no reporter: ECS's registration is all there is
+    if new.node_seen_at is None:
+        return Problem("its reporter has not reported yet")
+    if clock.now() - new.node_seen_at > max(clock.scaled(120), timedelta(seconds=30)):
+        return Problem("its reporter fell silent")
+    names = set(old.gpus.exclude(name="").values_list("name", flat=True))
+    others = set(new.gpus.exclude(name="").values_list("name", flat=True)) - names
+    if names and others:
+        return Problem(f"other GPUs: {', '.join(sorted(others))}", final=True)
+    seen = reread(new).assessment
+    if seen.verdict == "HARDWARE":
+        return Problem(f"it is broken too: {seen.why or ', '.join(seen.codes)}", final=True)
+    if seen.verdict not in GOOD:
+        return Problem(f"its evidence reads {seen.verdict}: {seen.why}")
+    return None
+
+
+def _registered_gpus(container: dict) -> set[str]:
+    for resource in container.get("registeredResources", []):
+        if resource.get("name") == "GPU":
+            return set(resource.get("stringSetValue", []))
+    return set()
+
+
+def _purchase(item: dict) -> str:
+    return {"spot": "spot", "capacity-block": "capacity-block"}.get(item.get("InstanceLifecycle", ""), "on-demand")

@@ -1,0 +1,160 @@
+"""Taking the machine out of service: drain, step out of the group, wait until the work has left."""
+
+from __future__ import annotations
+
+from healthboard import clock
+from healthboard.fleet.models import Head
+from workers.repair.left import dead_host, unkillable
+from workers.repair.look import tasks_on
+from workers.repair.results import Ask, Done, Result, Skip, Undo, Wait
+from workers.repair.run import PASSING, Run
+
+#: the same call is made at most so often in one step before a person is asked
+TRIES = 5
+
+
+def drain(run: Run) -> Result:
+    look = run.look
+    if look.container is None:
+        return Skip("not registered with ECS")
+    ours = run.calls("UpdateContainerInstancesState", **_state(run, "DRAINING"))
+    if look.ecs_status == "DRAINING":
+        # its reporter and exporters may fall silent now because of us: that blocks nothing later
+        Head.objects.filter(instance=run.instance).update(ended_by_us=True)
+        if ours or run.facts.get("inherited_drain"):
+            return Done("DRAINING")
+        run.remember(drained_by_other=True)
+        return Done("somebody else had drained it already")
+    if look.ecs_status != "ACTIVE":
+        return Ask(f"ECS shows it as {look.ecs_status}; only ACTIVE can be drained.", (_AGAIN, _UNDO))
+    if run.settling(ours):
+        return Wait(3, "waiting for ECS to show DRAINING")
+    if len(ours) >= TRIES:
+        return Ask("ECS does not take the drain.", (_AGAIN, _UNDO))
+    outcome, answer = run.change("ecs", "UpdateContainerInstancesState", _state(run, "DRAINING"))
+    return _after(outcome, answer, "ECS")
+
+
+def _state(run: Run, status: str) -> dict:
+    return {
+        "cluster": run.instance.cluster.name,
+        "containerInstances": [run.instance.container_arn],
+        "status": status,
+    }
+
+
+def _after(outcome: str, answer: dict, who: str) -> Result:
+    if outcome in ("ok", "unknown") or PASSING.search(outcome):
+        return Wait(2, "" if outcome == "ok" else f"{who} answered {outcome}; reading back")
+    return Ask(f"{who} refused: {outcome} {answer.get('message', '')}".strip(), (_AGAIN, _UNDO))
+
+
+def standby(run: Run) -> Result:
+    """Out of the group without decrement: this is the launch intent, since the group starts the replacement."""
+    look = run.look
+    if look.lifecycle == "Standby":
+        if run.facts.get("decremented"):
+            return _raise_desired(run)
+        return Done("in Standby; the group starts the replacement")
+    return _enter_standby(run, decrement=False)
+
+
+def step_aside(run: Run) -> Result:
+    if run.look.lifecycle == "Standby":
+        return Done("in Standby; the group leaves it alone")
+    if not run.facts.get("decremented"):
+        run.remember(decremented=True)
+    return _enter_standby(run, decrement=True)
+
+
+def _enter_standby(run: Run, *, decrement: bool) -> Result:
+    look = run.look
+    if look.group is None or not look.lifecycle:
+        return Undo("it left its Auto Scaling group meanwhile")
+    name = look.group["AutoScalingGroupName"]
+    ours = run.calls("EnterStandby")
+    if look.lifecycle == "EnteringStandby" or run.settling(ours):
+        return Wait(3, "entering Standby")
+    if look.lifecycle != "InService":
+        return Ask(f"The group shows it as {look.lifecycle}.", (_AGAIN, _UNDO))
+    if len(ours) >= TRIES:
+        return Ask("The group does not let it into Standby.", (_AGAIN, _UNDO))
+    if run.facts.get("standby_at") is None:
+        run.remember(standby_at=clock.now().isoformat(), desired_before=look.group["DesiredCapacity"])
+    outcome, answer = run.change(
+        "autoscaling",
+        "EnterStandby",
+        {
+            "AutoScalingGroupName": name,
+            "InstanceIds": [run.instance.instance_id],
+            "ShouldDecrementDesiredCapacity": decrement,
+        },
+    )
+    return _after(outcome, answer, "Auto Scaling")
+
+
+def _raise_desired(run: Run) -> Result:
+    """It stands aside from an earlier reboot that lowered desired capacity: put it back, so that the group launches."""
+    group, before = run.look.group, run.facts["desired_before"]
+    if group["DesiredCapacity"] >= before:
+        run.remember(decremented=False)
+        return Done(f"desired capacity is {group['DesiredCapacity']} again; the group starts the replacement")
+    ours = run.calls("SetDesiredCapacity")
+    if run.settling(ours):
+        return Wait(3, "raising desired capacity")
+    if len(ours) >= TRIES:
+        return Ask("The group does not take the desired capacity.", (_AGAIN, _UNDO))
+    run.remember(standby_at=clock.now().isoformat())
+    request = {"AutoScalingGroupName": group["AutoScalingGroupName"], "DesiredCapacity": before, "HonorCooldown": False}
+    outcome, answer = run.change("autoscaling", "SetDesiredCapacity", request)
+    return _after(outcome, answer, "Auto Scaling")
+
+
+def tasks(run: Run) -> Result:
+    """Until every task has left; a dead host or a task that cannot be stopped by the policy's rule, with every proof."""
+    look = run.look
+    if look.container is None:
+        return Done("no longer registered with ECS")
+    if look.ecs_status == "ACTIVE":
+        return Ask("Somebody set it back to ACTIVE while it was drained.", (_DRAIN_AGAIN, _UNDO))
+    if look.tasks == 0:
+        return Done("every task has left")
+    if "force_tasks" in run.repair.allowed:
+        return Done("a named person gave the tasks that are left up")
+    here = tasks_on(run.instance)
+    if look.tasks is None:
+        return Wait(5, "ECS does not say how many tasks run")
+    for rule in (dead_host, unkillable):
+        left = rule(run, here)
+        if left is None:
+            continue
+        if left.proven and left.allowed:
+            return Done(left.why)
+        if left.proven:
+            return Ask(left.why + " The policy asks a person.", (_choice(left.key, left.title), _UNDO))
+        if left.allowed or run.late("drain_timeout_s", 1800):
+            missing = "; ".join(left.missing)
+            return Ask(
+                f"{left.why} Not proven: {missing}.",
+                (_choice("force_tasks", "Give these tasks up and go on", "terminate_first"), _AGAIN, _UNDO),
+            )
+    if run.late("drain_timeout_s", 1800):
+        names = ", ".join(sorted({t.get("group", "?") for t in here})[:5])
+        return Ask(
+            f"{look.tasks} tasks have not left within the drain time-out: {names}.",
+            (
+                _choice("wait_longer", "Wait longer"),
+                _choice("force_tasks", "Give these tasks up and go on", "terminate_first"),
+                _UNDO,
+            ),
+        )
+    return Wait(5, f"{look.tasks} tasks still have to leave")
+
+
+def _choice(key: str, title: str, needs: str = "decide") -> dict[str, str]:
+    return {"key": key, "title": title, "needs": needs}
+
+
+_AGAIN = _choice("again", "Try again")
+_UNDO = _choice("undo", "Stop and undo")
+_DRAIN_AGAIN = _choice("drain_again", "Drain it again")

@@ -1,0 +1,161 @@
+"""Before anything is touched: is it still so, is there room, and what would be lost?"""
+
+from __future__ import annotations
+
+from botocore.exceptions import BotoCoreError, ClientError
+from django.db import transaction
+
+from healthboard import clock
+from healthboard.audit.record import record
+from healthboard.diagnosis.signals import Verdict
+from healthboard.fleet.seeing import why_blind
+from healthboard.people.actors import WORKER
+from healthboard.policies.reading import GOOD
+from healthboard.policies.resolve import resolve
+from workers.repair.look import ask_aws
+from workers.repair.results import Done, End, Result, Skip, Undo, Wait
+from workers.repair.run import Run
+
+#: suspended processes without which a group cannot replace a member that stepped aside
+NEEDED = {"Launch", "AddToLoadBalancer"}
+
+
+def recheck(run: Run) -> Result:
+    if reasons := why_blind(run.instance, clock.now()):
+        return Wait(30, reasons[0])
+    return cleared(run) or Done(run.reading.assessment.why or "the evidence stands")
+
+
+def cleared(run: Run) -> Result | None:
+    """An `Undo` where the evidence no longer carries this repair; None where it does."""
+    if run.repair.action not in ("REPLACE", "REBOOT", "RELOCATE"):
+        return None
+    seen = run.reading.assessment
+    if run.repair.automatic:
+        if seen.verdict != Verdict.HARDWARE:
+            return Undo(f"the evidence now reads {seen.verdict}: {seen.why}")
+        answer = resolve(seen.verdict, seen.codes, seen.action, seen.may_act, run.reading.policy.values)
+        if answer.mode != "auto" and "dead_host" not in run.repair.allowed:
+            return Undo(f"the policy now says {answer.mode}: {answer.why}")
+    elif seen.verdict in GOOD:
+        return Undo(f"the evidence cleared: {seen.why or seen.verdict}")
+    return None
+
+
+def still_bad(run: Run) -> Result | None:
+    """The guard of an irreversible step: nothing newer says recovered, and the sources can see."""
+    if reasons := why_blind(run.instance, clock.now()):
+        return Wait(30, reasons[0])
+    run.__dict__.pop("reading", None)
+    seen = run.reading.assessment
+    if seen.verdict in GOOD:
+        return Undo(f"recovered before the irreversible step: {seen.why or seen.verdict}")
+    return None
+
+
+def room(run: Run) -> Result:
+    """A replacement can be had and nothing forbids the end of this machine; else nothing is drained."""
+    blocker = _protected(run) if run.repair.action == "REPLACE" else None
+    blocker = blocker or (_room_in_group(run) if run.repair.owner == "GROUP" else _room_outside(run))
+    return End(False, "NO_ROOM", blocker) if blocker else Done(_said(run))
+
+
+def _said(run: Run) -> str:
+    group = run.look.group
+    if not group:
+        return "nothing forbids it"
+    return f"group {group['AutoScalingGroupName']}: desired {group['DesiredCapacity']} of at most {group['MaxSize']}"
+
+
+def _protected(run: Run) -> str | None:
+    answer = ask_aws(
+        run.client("ec2").describe_instance_attribute,
+        InstanceId=run.instance.instance_id,
+        Attribute="disableApiTermination",
+    )
+    if answer.get("DisableApiTermination", {}).get("Value"):
+        return "Termination protection is on: switch it off on the instance, then approve again"
+    return None
+
+
+def _room_in_group(run: Run) -> str | None:
+    look, group = run.look, run.look.group
+    if group is None or not look.lifecycle:
+        return "It is no longer a member of its Auto Scaling group"
+    name = group["AutoScalingGroupName"]
+    suspended = {p["ProcessName"] for p in group.get("SuspendedProcesses", [])}
+    refreshes = ask_aws(run.client("autoscaling").describe_instance_refreshes, AutoScalingGroupName=name)
+    if any(r["Status"] in ("Pending", "InProgress", "Baking") for r in refreshes["InstanceRefreshes"]):
+        return f"An instance refresh of {name} is under way: it would wait for, or end, a member in Standby"
+    if look.lifecycle == "Standby" and not run.calls("EnterStandby") and not run.facts.get("inherited_standby"):
+        return "Somebody else put it into Standby"
+    if run.repair.action == "REBOOT":
+        if look.lifecycle != "Standby" and group["DesiredCapacity"] - 1 < group["MinSize"]:
+            return f"{name} is at its minimum ({group['MinSize']}): lower it by one, or replace instead"
+        return None
+    if "Launch" in suspended:
+        return f"Launching is suspended in {name}: resume the process, then approve again"
+    if group["DesiredCapacity"] + 1 > group["MaxSize"]:
+        return f"{name} is at its maximum ({group['MaxSize']}): raise it by one, then approve again"
+    return _no_reserved_room(run)
+
+
+def _room_outside(run: Run) -> str | None:
+    if run.repair.action == "REPLACE":
+        if not (run.instance.template_id and run.instance.template_version):
+            return "It was not started from a launch template: there is nothing to start a replacement from"
+        answer = ask_aws(
+            run.client("ec2").describe_launch_template_versions,
+            LaunchTemplateId=run.instance.template_id,
+            Versions=[run.instance.template_version],
+        )
+        if not answer["LaunchTemplateVersions"]:
+            return f"Version {run.instance.template_version} of its launch template no longer exists"
+        return _no_reserved_room(run)
+    return None
+
+
+def _no_reserved_room(run: Run) -> str | None:
+    """A full reservation or Capacity Block cannot start before it stops."""
+    reservation = run.look.ec2.get("CapacityReservationId")
+    if not reservation or "terminate_first" in run.repair.allowed:
+        return None
+    answer = ask_aws(run.client("ec2").describe_capacity_reservations, CapacityReservationIds=[reservation])
+    free = sum(r.get("AvailableInstanceCount", 0) for r in answer["CapacityReservations"])
+    if free < 1:
+        return f"Its reservation {reservation} is full: nothing can be started before this machine is given back"
+    return None
+
+
+def keep(run: Run) -> Result:
+    """Keep what a drain, reboot or termination destroys. Missing output never holds a repair up."""
+    from healthboard.fleet.evidence import freeze
+
+    try:
+        console = run.client("ec2").get_console_output(InstanceId=run.instance.instance_id, Latest=True)
+        output = str(console.get("Output", ""))[-65536:]
+        note = f"{len(output)} characters of console output"
+    except (ClientError, BotoCoreError) as error:
+        output, note = "", f"no console output: {error}"
+    seen = run.reading
+    gpus = [
+        {"uuid": g.uuid, "serial": g.serial, "index": g.index, "status": g.status, "measurements": g.measurements}
+        for g in run.instance.gpus.all()
+    ]
+    with transaction.atomic():
+        record(
+            "repair.evidence_kept", f"repair:{run.repair.pk}", f"evidence kept: {note}", actor=WORKER,
+            instance=run.instance, repair_id=run.repair.pk,
+            payload={
+                "console": output, "gpus": gpus,
+                "evidence": freeze(seen.events, seen.readings, seen.context, seen.thresholds, seen.at),
+            },
+        )  # fmt: skip
+    run.remember(
+        boot_before=run.instance.boot_id,
+        desired_before=(run.look.group or {}).get("DesiredCapacity"),
+        launch_time=str(run.look.ec2.get("LaunchTime", "")),
+        purchase=run.instance.purchase,
+        **({} if run.look.container else {"unregistered": True}),
+    )
+    return Done(note) if run.look.container or run.repair.action != "DRAIN" else Skip("not registered with ECS")

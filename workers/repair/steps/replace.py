@@ -1,0 +1,267 @@
+"""Start the replacement, prove that it serves, and end the old machine."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+
+from healthboard import clock
+from healthboard.repairs import lifecycle
+from workers.repair.look import ask_aws
+from workers.repair.results import Ask, Done, End, Result, Skip, Undo, Wait
+from workers.repair.run import PASSING, Run
+from workers.repair.serving import why_not_serving
+from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice
+from workers.repair.steps.prepare import still_bad
+
+NO_CAPACITY = ("InsufficientInstanceCapacity", "InsufficientCapacity", "MaxSpotInstanceCountExceeded", "Unsupported")
+_FIRST = _choice("terminate_first", "Terminate first, then start the replacement", "terminate_first")
+
+
+def token_for(repair_id: int, number: int) -> str:
+    """Derived, so that a repeat after a crash is the same launch; at most 64 ASCII characters."""
+    return "healthboard-" + hashlib.sha256(f"{repair_id}:{number}".encode()).hexdigest()[:48]
+
+
+def launch(run: Run) -> Result:
+    """RunInstances from the frozen template version, with the stored token: a repeat returns the same instance."""
+    made = run.repair.calls.filter(operation="RunInstances")
+    open_ones = [c for c in made if c.outcome in ("", "ok", "unknown")]
+    if run.repair.replacement_id:
+        return Done(f"{run.repair.replacement} starts")
+    if open_ones and open_ones[-1].outcome == "ok" and run.facts.get("launched_id"):
+        return _bind(run, run.facts["launched_id"])
+    number = run.facts.get("launch_number", 1)
+    request = run.facts.get("launch_request") or _request(run, number)
+    if "launch_request" not in run.facts:
+        run.remember(launch_request=request, launch_number=number)
+    outcome, answer = run.change(
+        "ec2", "RunInstances", request, token=request["ClientToken"],
+    )  # fmt: skip
+    if outcome == "ok":
+        instance_id = answer["Instances"][0]["InstanceId"]
+        run.remember(launched_id=instance_id)
+        return _bind(run, instance_id)
+    if outcome == "unknown" or PASSING.search(outcome):
+        return Wait(5, f"EC2 answered {outcome}; the same request with the same token is sent again")
+    if outcome in NO_CAPACITY:
+        run.remember(no_capacity=f"{outcome}: {answer.get('message', '')}")
+        if run.late("launch_timeout_s", 900):
+            return Ask(
+                f"No capacity for {run.instance.instance_type}: {outcome}. The drained machine is kept.",
+                (_choice("wait_longer", "Keep trying"), _FIRST, _UNDO),
+            )
+        return Wait(60, f"no capacity for a replacement ({outcome}); the drained machine is kept, trying again")
+    return Ask(f"EC2 refused the launch: {outcome} {answer.get('message', '')}", (_AGAIN, _UNDO))
+
+
+def _request(run: Run, number: int) -> dict:
+    old, tags = run.look.ec2, run.look.tags
+    request = {
+        "LaunchTemplate": {
+            "LaunchTemplateId": run.instance.template_id,
+            "Version": run.instance.template_version,
+        },
+        "InstanceType": run.instance.instance_type,
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": token_for(run.repair.pk, number),
+        "TagSpecifications": [
+            {
+                "ResourceType": "instance",
+                "Tags": [
+                    {"Key": k, "Value": v} for k, v in sorted(tags.items())
+                    if not k.startswith("aws:") and not k.startswith("healthboard:")
+                ] + [
+                    {"Key": "healthboard:managed", "Value": "true"},
+                    {"Key": "healthboard:repair", "Value": str(run.repair.pk)},
+                ],
+            }
+        ],
+    }  # fmt: skip
+    if old.get("SubnetId"):
+        request["SubnetId"] = old["SubnetId"]
+    elif run.instance.zone:
+        request["Placement"] = {"AvailabilityZone": run.instance.zone}
+    return request
+
+
+def _bind(run: Run, instance_id: str) -> Result:
+    if lifecycle.assign_replacement(run.repair, instance_id) is None:
+        return Ask(f"{instance_id} is bound to another repair already.", (_UNDO,))
+    return Done(f"{instance_id} starts")
+
+
+def replacement(run: Run) -> Result:
+    """Wait until it serves: registered, connected, same GPUs, good, soaked."""
+    if run.repair.replacement_id is None:
+        found = _launched_by_group(run)
+        if found is None:
+            if run.late("launch_timeout_s", 900):
+                why = run.facts.get("group_says") or "the group has launched nothing"
+                return Ask(
+                    f"No replacement: {why}. The drained machine is kept.",
+                    (_choice("wait_longer", "Wait longer"), _UNDO),
+                )
+            return Wait(5, run.facts.get("group_says") or "the group is starting a replacement")
+    new = run.repair.replacement
+    new.refresh_from_db()
+    problem = why_not_serving(run, new)
+    if problem is None:
+        since = run.facts.get("serving_since")
+        if since is None:
+            run.remember(serving_since=clock.now().isoformat())
+            return Wait(5, f"{new} serves; soaking")
+        soaked = clock.now() - datetime.fromisoformat(since)
+        if soaked >= run.span("soak_s", 300):
+            return Done(f"{new} serves in {new.zone}, soaked for {soaked.total_seconds():.0f} s")
+        return Wait(5, f"{new} serves; soaking")
+    if run.facts.get("serving_since"):
+        run.remember(serving_since=None)  # soak means without a break
+    if problem.final:
+        return Ask(problem.why, (_choice("wait_longer", "Wait longer"), _UNDO))
+    if run.late("launch_timeout_s", 900):
+        return Ask(
+            f"The replacement {new} does not serve: {problem.why}",
+            (_choice("wait_longer", "Wait longer"), _UNDO),
+        )
+    return Wait(5, f"{new}: {problem.why}")
+
+
+def _launched_by_group(run: Run) -> str | None:
+    """Attribute the group's launch by its scaling activity, and bind it under the pool's lock."""
+    name = (run.look.group or {}).get("AutoScalingGroupName")
+    begun = run.facts.get("standby_at")
+    if not name or not begun:
+        return None
+    after = datetime.fromisoformat(begun) - timedelta(seconds=2)
+    answer = ask_aws(run.client("autoscaling").describe_scaling_activities, AutoScalingGroupName=name, MaxRecords=100)
+    for activity in sorted(answer["Activities"], key=lambda a: a["StartTime"]):
+        if activity["StartTime"] < after or not activity["Description"].startswith("Launching a new EC2 instance"):
+            continue
+        if activity["StatusCode"] in ("Failed", "Cancelled"):
+            run.remember(group_says=activity.get("StatusMessage") or "its launch failed")
+            continue
+        instance_id = activity["Description"].rsplit(":", 1)[-1].strip()
+        if instance_id.startswith("i-") and lifecycle.assign_replacement(run.repair, instance_id):
+            return instance_id
+    return None
+
+
+def detach(run: Run) -> Result:
+    """From Standby, without decrement: desired capacity stays, and the member is nobody's, so it must be ended."""
+    look = run.look
+    if not look.lifecycle:
+        return Done("no longer a member of the group")
+    if guard := may_end(run):
+        return guard
+    ours = run.calls("DetachInstances")
+    if run.settling(ours) or look.lifecycle.startswith("Detach"):
+        return Wait(2, "detaching")
+    if look.lifecycle != "Standby":
+        return Ask(f"The group shows it as {look.lifecycle}, no longer Standby.", (_AGAIN, _UNDO))
+    if len(ours) >= TRIES:
+        return Ask("The group does not let it go.", (_AGAIN, _UNDO))
+    outcome, answer = run.change(
+        "autoscaling", "DetachInstances",
+        {
+            "AutoScalingGroupName": look.group["AutoScalingGroupName"],
+            "InstanceIds": [run.instance.instance_id],
+            "ShouldDecrementDesiredCapacity": False,
+        },
+        irreversible=True,
+    )  # fmt: skip
+    if outcome in ("ok", "unknown") or PASSING.search(outcome):
+        return Wait(2)
+    return Ask(f"Auto Scaling refused: {outcome} {answer.get('message', '')}", (_AGAIN, _UNDO))
+
+
+def terminate(run: Run) -> Result:
+    look = run.look
+    if look.state in ("terminated", "shutting-down"):
+        if run.calls("TerminateInstances"):
+            return Done("terminated") if look.state == "terminated" else Wait(5, "shutting down")
+        return Done("somebody else terminated it meanwhile")
+    ours = run.calls("TerminateInstances")
+    if not look.state:
+        return Done("EC2 no longer lists it") if ours else Wait(10, "EC2 does not list it; that proves nothing yet")
+    if run.settling(ours):
+        return Wait(3, "waiting for EC2 to show the end")
+    if guard := may_end(run):
+        return guard
+    if look.lifecycle and run.repair.owner == "GROUP":
+        return Ask(f"It is back in its group as {look.lifecycle}.", (_AGAIN, _UNDO))
+    if len(ours) >= TRIES:
+        return Ask("EC2 does not terminate it.", (_AGAIN,))
+    outcome, answer = run.change(
+        "ec2", "TerminateInstances", {"InstanceIds": [run.instance.instance_id]}, irreversible=True
+    )
+    if outcome in ("ok", "unknown") or PASSING.search(outcome):
+        return Wait(3)
+    return Ask(f"EC2 refused: {outcome} {answer.get('message', '')}", (_AGAIN, _UNDO))
+
+
+def may_end(run: Run) -> Result | None:
+    """INV3 and INV7, read anew directly before the end: replacement serves, tasks have left, nothing says recovered."""
+    if bad := still_bad(run):
+        return bad
+    allowed = set(run.repair.allowed)
+    if "terminate_first" not in allowed:
+        new = run.repair.replacement
+        if new is None:
+            return Undo("there is no replacement")
+        new.refresh_from_db()
+        if problem := why_not_serving(run, new):
+            return Wait(10, f"the replacement stopped serving: {problem.why}")
+    container = run.look.container
+    if container is None or run.look.tasks == 0 or "force_tasks" in allowed:
+        return None
+    from workers.repair.left import dead_host, unkillable
+    from workers.repair.look import tasks_on
+
+    here = tasks_on(run.instance)
+    for rule in (dead_host, unkillable):
+        left = rule(run, here)
+        if left is not None and left.proven and left.allowed:
+            return None
+    return Wait(5, f"{run.look.tasks} tasks are on it again")
+
+
+def deregister(run: Run) -> Result:
+    """ECS keeps a terminated instance whose agent was away: remove it."""
+    look = run.look
+    if look.container is None or look.ecs_status in ("INACTIVE", "DEREGISTERING"):
+        return Done("no longer registered")
+    if not look.gone:
+        return Ask("It is still registered, and not terminated.", (_AGAIN,))
+    ours = run.calls("DeregisterContainerInstance")
+    if run.settling(ours) or (look.connected and run.in_step_for() < clock.scaled(120)):
+        return Wait(5, "ECS removes it by itself")
+    if len(ours) >= TRIES:
+        return Ask("ECS does not let it be deregistered.", (_AGAIN,))
+    outcome, answer = run.change(
+        "ecs", "DeregisterContainerInstance",
+        {"cluster": run.instance.cluster.name, "containerInstance": run.instance.container_arn, "force": True},
+        irreversible=True,
+    )  # fmt: skip
+    if outcome in ("ok", "unknown") or PASSING.search(outcome):
+        return Wait(2)
+    return Ask(f"ECS refused: {outcome} {answer.get('message', '')}", (_AGAIN,))
+
+
+def watch(run: Run) -> Result:
+    """The group replaces it by itself: nothing is launched or terminated here."""
+    look = run.look
+    if look.gone or (not look.state and look.container is None):
+        run.remember(replaced_by_group=True)
+        return Done("the group terminated it")
+    if look.group is None or not look.lifecycle:
+        return End(False, "LEFT_GROUP", "it left its group, which therefore will not replace it")
+    if run.look.lifecycle == "InService" and run.reading.assessment.verdict in ("HEALTHY", "WATCH", "WORKLOAD"):
+        return Undo("it recovered before the group replaced it")
+    if run.late("launch_timeout_s", 900):
+        return Ask(
+            "The group has not replaced it.",
+            (_choice("wait_longer", "Wait longer"), _UNDO),
+        )
+    return Wait(10, f"the group replaces it by itself (now {look.lifecycle})")

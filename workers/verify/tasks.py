@@ -1,0 +1,32 @@
+"""Thin tasks of the verify stage."""
+
+from __future__ import annotations
+
+from healthboard import clock
+from healthboard.cases import invariants as rules
+from healthboard.celery import app
+from healthboard.fleet.models import Pulse
+from workers.verify import carry
+
+
+@app.task(name="workers.verify.sweep")
+def sweep() -> None:
+    """Carry ended repairs back to their cases. Harmless when doubled."""
+    carry.sweep()
+
+
+@app.task(name="workers.verify.invariants")
+def invariants() -> None:
+    """Check INV1 to INV9 and keep the result where the system page shows it."""
+    broken = rules.check()
+    Pulse.objects.update_or_create(
+        name="invariants", defaults={"at": clock.now(), "ok": not broken, "detail": {"broken": broken[:50]}}
+    )
+    if broken:
+        rules.alarm(broken)
+
+
+@app.task(name="workers.verify.canary")
+def canary() -> None:
+    """Proof that beat sends, the broker carries and a worker takes: its age is the worker's liveness."""
+    Pulse.objects.update_or_create(name="canary", defaults={"at": clock.now(), "ok": True})
