@@ -147,13 +147,15 @@ class Engine:
     def url(self) -> str:
         return self.server.url
 
-    def start(self) -> None:
+    def start(self, ticking: bool = True) -> None:
+        """`ticking` False leaves `step` to the caller, as a test with a clock of its own does."""
         path = self.config.url_file
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".new")
         temporary.write_text(self.url + "\n")
         os.replace(temporary, path)
-        for target in (lambda: self.server.serve_forever(poll_interval=0.5), self._run):
+        loops = [lambda: self.server.serve_forever(poll_interval=0.1)] + ([self._run] if ticking else [])
+        for target in loops:
             thread = threading.Thread(target=target, daemon=True)
             thread.start()
             self._threads.append(thread)
