@@ -21,6 +21,9 @@ GPU_STATUSES = frozenset({"ok", "lost", "error", "reset_required"})
 MAX_GPUS, MAX_KERNEL, MAX_RESULTS = 64, 5_000, 50
 #: Hotter than any of these boards runs under load when its cooling works, in degrees Celsius.
 HOT_C = 90
+#: The clock-event bits that a reading keeps: slowed by hardware, by heat (software, hardware), by the power brake. The
+#: others (idle, power cap …) change with the load all the time.
+LASTING_CLOCK_EVENTS = 0x8 | 0x20 | 0x40 | 0x80
 #: A clock that runs ahead of ours by more than this is not believed: its times are shifted to our receipt.
 MAX_AHEAD = timedelta(seconds=60)
 _NUMBERS = (
@@ -181,7 +184,7 @@ def _nvml(report: Mapping[str, Any], gpus: tuple[GpuFact, ...], at: datetime) ->
             if counters:
                 found.append(reading("ECC", counters, gpu))
         if got["clock_event_reasons"] is not None:
-            found.append(reading("CLOCK_EVENTS", int(got["clock_event_reasons"]), gpu))
+            found.append(reading("CLOCK_EVENTS", int(got["clock_event_reasons"]) & LASTING_CLOCK_EVENTS, gpu))
         if got["temperature_c"] is not None:
             hot = "high" if got["temperature_c"] >= HOT_C else "ok"
             found.append(reading("TEMPERATURE", hot, gpu, celsius=got["temperature_c"]))

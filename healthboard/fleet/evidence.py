@@ -12,7 +12,7 @@ from django.db.models import Q
 from healthboard.diagnosis import names
 from healthboard.diagnosis.signals import Context, Event, Reading, Thresholds
 from healthboard.fleet import heads
-from healthboard.fleet.models import Gpu, Head, HealthEvent, Instance, Interval
+from healthboard.fleet.models import Gpu, Head, HealthEvent, Instance, Interval, Source
 
 #: how far back events are read: to the boot, but no less and no more than this
 LEAST = timedelta(days=3)
@@ -74,9 +74,12 @@ def _readings(instance: Instance, now: datetime) -> list[Reading]:
     rows = Interval.objects.filter(wanted, instance=instance, since__lte=now).order_by("-since", "-pk")[:INTERVALS]
     found: list[Reading] = []
     runs: dict[tuple, tuple[int, int]] = {}  # key -> (place in `found`, the round that would continue it)
+    told: dict[int, set[str]] = {}  # head -> the sources that it carries
     for row in sorted(rows, key=lambda row: (row.since, row.pk)):
         head = by_pk[row.head_id]
         reading, after = _reading(instance, row, head, now)
+        if row.until is None:
+            told.setdefault(head.pk, set()).add(row.source)
         key = (row.head_id, row.source, row.name, row.gpu, heads.canonical(row.value))
         place, expected = runs.get(key, (-1, -1))
         if row.name != "GAP" and expected == row.first_count and row.since - found[place].last <= _longest(head):
@@ -87,7 +90,7 @@ def _readings(instance: Instance, now: datetime) -> list[Reading]:
             place = len(found)
             found.append(reading)
         runs[key] = (place, after)
-    return found + _open_gaps(instance, by_pk.values(), now)
+    return found + _open_gaps(instance, by_pk.values(), told, now)
 
 
 def _longest(head: Head) -> timedelta:
@@ -101,6 +104,9 @@ def _reading(instance: Instance, row: Interval, head: Head, now: datetime) -> tu
         seen = row.observations or max(head.count - row.first_count + 1, 1)
     else:
         last, seen = row.until, row.observations or 0
+    attrs = row.attrs
+    if row.name == "ECS_STATUS" and row.until is None:
+        attrs = {**attrs, "running": instance.tasks_running}  # moves all the time, and is not kept in the interval
     reading = Reading(
         name=row.name,
         value=row.value,
@@ -109,7 +115,7 @@ def _reading(instance: Instance, row: Interval, head: Head, now: datetime) -> tu
         last=max(last, row.since),
         observations=seen,
         gpu=row.gpu or None,
-        attrs=row.attrs,
+        attrs=attrs,
         instance=instance.instance_id,
     )
     return reading, row.first_count + seen
@@ -120,22 +126,39 @@ def _joined(first: Reading, second: Reading) -> Reading:
     return Reading(**{**values, "since": first.since, "observations": first.observations + second.observations})
 
 
-def _open_gaps(instance: Instance, found: Iterable[Head], now: datetime) -> list[Reading]:
-    """A channel that is silent now: a gap that has no end yet."""
-    return [
-        Reading(
-            name="GAP",
-            value="ended because we drained it" if head.ended_by_us else "nothing is told since",
-            source=head.channel,
-            since=head.last_at,
-            last=now,
-            observations=0,
-            attrs={"expected": True} if head.ended_by_us else {},
-            instance=instance.instance_id,
-        )
-        for head in found
-        if head.count and now - head.last_at > heads.gap_after(head.channel)
-    ]
+def _open_gaps(instance: Instance, found: Iterable[Head], told: dict[int, set[str]], now: datetime) -> list[Reading]:
+    """Channels that are silent now: a gap without an end yet for each source that they carry, with the reason."""
+    gaps = []
+    for head in found:
+        longest = heads.gap_after(head.channel)
+        if not head.ended_by_us:
+            longest = max(longest, Thresholds().stale_after)
+        if not head.count or now - head.last_at <= longest:
+            continue
+        value, attrs = "silent because we drained it", {"expected": True}
+        if not head.ended_by_us:
+            value, attrs = _why_silent(instance, head.channel), {}
+        for source in sorted(told.get(head.pk) or {head.channel}):
+            gaps.append(
+                Reading(
+                    name="GAP",
+                    value=value,
+                    source=source,
+                    since=head.last_at,
+                    last=now,
+                    observations=0,
+                    attrs=attrs,
+                    instance=instance.instance_id,
+                )
+            )
+    return gaps
+
+
+def _why_silent(instance: Instance, channel: str) -> str:
+    place = Source.objects.filter(account_id=instance.account_id, region=instance.region, name=channel)
+    scope = instance.cluster.name if channel == "ecs" and instance.cluster else ""
+    error = place.filter(scope=scope).exclude(error="").values_list("error", flat=True).first()
+    return error or "nothing was told since"
 
 
 # --- to JSON and back

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -222,7 +222,7 @@ def _write_intervals(channel: str, rounds: list[_Round]) -> None:
             row.observations = max(r.head.count - row.first_count + 1, 1)
             closed.append(row)
         if r.gap:
-            made.append(_gap(channel, r))
+            made += [_gap(source, r) for source in sorted({row.source for row in opened[r.head.pk]} or {channel})]
         made += [_interval(r, *key, reading) for key, reading in told.items()]
     Interval.objects.bulk_update(closed, ["until", "observations"], batch_size=BATCH)
     Interval.objects.bulk_create(made, batch_size=BATCH)
@@ -248,16 +248,17 @@ def _interval(r: _Round, source: str, name: str, gpu: str, reading: Reading) -> 
     )
 
 
-def _gap(channel: str, r: _Round) -> Interval:
+def _gap(source: str, r: _Round) -> Interval:
+    """The silence before this round, of one of the sources that the channel carries."""
     seconds = round((r.at - r.head.last_at).total_seconds())
     return Interval(
         head=r.head,
         instance_id=r.item.instance.pk,
-        source=channel,
+        source=source,
         name="GAP",
         value=f"nothing was told for {seconds} s",
         since=r.head.last_at,
-        until=r.at,
+        until=r.at - timedelta(milliseconds=1),  # what is told now is newer than the gap
         first_count=r.head.count,
         observations=0,
     )

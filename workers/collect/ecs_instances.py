@@ -46,6 +46,9 @@ def store_instances(
     items += _unread(failures, by_arn, at, {item.instance.pk for item in items})
     record.record_many("ecs", at, items)
     _let_go(cluster, {item.get("containerInstanceArn") for item in told}, failures, at, source)
+    outside = Instance.objects.filter(cluster=cluster, ecs_status="INACTIVE", gone_at=None)
+    inactive = Reading("ECS_STATUS", "INACTIVE", "ecs", at, at)
+    record.record_many("ecs", at, [record.Item(row, [inactive]) for row in outside])
     return by_arn
 
 
@@ -113,9 +116,12 @@ def _unread(
         if row is None or row.pk in read or row.gone_at is not None:
             continue
         reason = heads.text(failure.get("reason") or "no reason given", 100)
-        unknown = CheckStatus.INSUFFICIENT_DATA
-        attrs = {"reason": reason}
-        found.append(record.Item(row, [Reading("AGENT_CONNECTIVITY", unknown, "ecs", at, at, attrs=attrs)]))
+        readings = [
+            Reading("AGENT_CONNECTIVITY", CheckStatus.INSUFFICIENT_DATA, "ecs", at, at, attrs={"reason": reason})
+        ]
+        if reason == "MISSING":
+            readings.append(Reading("ECS_STATUS", "MISSING", "ecs", at, at))
+        found.append(record.Item(row, readings))
     return found
 
 
