@@ -12,7 +12,9 @@ def live(fleet: Fleet, service: str) -> int:
     return fleet.ecs.describe_services(cluster="gpu", services=[service])["services"][0]["runningCount"]
 
 
-@pytest.mark.parametrize("pool, index", [("train", 0), ("train", 19), ("infer", 0), ("infer", 5), ("solo", 0), ("solo", 13)])
+@pytest.mark.parametrize(
+    "pool, index", [("train", 0), ("train", 19), ("infer", 0), ("infer", 5), ("solo", 0), ("solo", 13)]
+)
 def test_every_drain_ends_within_a_minute_and_the_services_keep_their_minimum(fleet, pool, index):
     fleet.advance(30)
     one = fleet.pool(pool)[index]
@@ -82,7 +84,9 @@ def test_a_dead_host_stops_nothing_and_the_service_starts_its_tasks_elsewhere(fl
     held = fleet.world.live_tasks(container.id)
     assert not container.connected and held
     elsewhere = lambda: sum(  # noqa: E731
-        1 for t in fleet.world.tasks.values() if t.service == "simulate" and t.last == "RUNNING" and t.container != container.id
+        1
+        for t in fleet.world.tasks.values()
+        if t.service == "simulate" and t.last == "RUNNING" and t.container != container.id
     )
     assert elsewhere() == 11  # ECS moves nothing before the instance is DRAINING
     fleet.drain(one)
@@ -114,5 +118,7 @@ def test_a_container_that_will_not_die_stays_running_though_stop_was_ordered(fle
     stuck = [t for t in fleet.world.live_tasks(fleet.container(one).id) if t.service == "simulate"]
     assert stuck and all((t.last, t.desired) == ("RUNNING", "STOPPED") for t in stuck)
     assert fleet.container(one).connected
-    elsewhere = [t for t in fleet.world.tasks.values() if t.service == "simulate" and t.last == "RUNNING" and t not in stuck]
+    elsewhere = [
+        t for t in fleet.world.tasks.values() if t.service == "simulate" and t.last == "RUNNING" and t not in stuck
+    ]
     assert len(elsewhere) == 12

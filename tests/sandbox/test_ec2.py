@@ -17,7 +17,9 @@ def test_instances_are_paged_and_every_one_comes_once(calm):
 
 def test_max_results_goes_neither_with_ids_nor_beyond_its_bounds(calm):
     one = calm.pool("solo")[0].id
-    assert code_of(lambda: calm.ec2.describe_instances(InstanceIds=[one], MaxResults=5)) == "InvalidParameterCombination"
+    assert (
+        code_of(lambda: calm.ec2.describe_instances(InstanceIds=[one], MaxResults=5)) == "InvalidParameterCombination"
+    )
     assert code_of(lambda: calm.ec2.describe_instance_status(MaxResults=2)) == "InvalidParameterValue"
     assert code_of(lambda: calm.ec2.describe_instances(NextToken="nonsense")) == "InvalidNextToken"
 
@@ -37,7 +39,10 @@ def test_filters_are_anded_and_their_values_ored(calm):
         ]
     )["Reservations"]
     assert len(found) == 4
-    assert code_of(lambda: calm.ec2.describe_instances(Filters=[{"Name": "moon", "Values": ["x"]}])) == "InvalidParameterValue"
+    assert (
+        code_of(lambda: calm.ec2.describe_instances(Filters=[{"Name": "moon", "Values": ["x"]}]))
+        == "InvalidParameterValue"
+    )
 
 
 def test_each_instance_type_says_what_gpus_it_has(calm):
@@ -96,7 +101,10 @@ def test_a_launch_runs_registers_and_serves(fleet):
 def test_a_zone_without_capacity_refuses_and_another_does_not(fleet):
     victim = fleet.pool("solo")[0]
     control(fleet, "inject", instances=[victim.id], code="NO_CAPACITY")
-    assert code_of(lambda: launch(fleet, "a", Placement={"AvailabilityZone": victim.zone})) == "InsufficientInstanceCapacity"
+    assert (
+        code_of(lambda: launch(fleet, "a", Placement={"AvailabilityZone": victim.zone}))
+        == "InsufficientInstanceCapacity"
+    )
     other = next(z for z in fleet.world.zones if z != victim.zone)
     assert launch(fleet, "b", Placement={"AvailabilityZone": other})["Placement"]["AvailabilityZone"] == other
     control(fleet, "inject", instances=[victim.id], code="NO_CAPACITY", clear=True)
@@ -116,7 +124,10 @@ def test_termination_protection_holds_until_it_is_lifted(fleet):
     assert told["DisableApiTermination"]["Value"] is True
     assert code_of(lambda: fleet.ec2.terminate_instances(InstanceIds=[one.id])) == "OperationNotPermitted"
     fleet.ec2.modify_instance_attribute(InstanceId=one.id, DisableApiTermination={"Value": False})
-    assert fleet.ec2.terminate_instances(InstanceIds=[one.id])["TerminatingInstances"][0]["PreviousState"]["Name"] == "running"
+    assert (
+        fleet.ec2.terminate_instances(InstanceIds=[one.id])["TerminatingInstances"][0]["PreviousState"]["Name"]
+        == "running"
+    )
 
 
 def test_terminating_is_idempotent_and_takes_the_registration_along(fleet):
@@ -125,9 +136,15 @@ def test_terminating_is_idempotent_and_takes_the_registration_along(fleet):
         state = fleet.ec2.terminate_instances(InstanceIds=[one.id])["TerminatingInstances"][0]["CurrentState"]["Name"]
         assert state == "shutting-down"
     fleet.advance(5)
-    assert fleet.ec2.describe_instances(InstanceIds=[one.id])["Reservations"][0]["Instances"][0]["State"]["Name"] == "terminated"
+    assert (
+        fleet.ec2.describe_instances(InstanceIds=[one.id])["Reservations"][0]["Instances"][0]["State"]["Name"]
+        == "terminated"
+    )
     assert fleet.container(one).status == "INACTIVE"
-    assert fleet.ec2.terminate_instances(InstanceIds=[one.id])["TerminatingInstances"][0]["CurrentState"]["Name"] == "terminated"
+    assert (
+        fleet.ec2.terminate_instances(InstanceIds=[one.id])["TerminatingInstances"][0]["CurrentState"]["Name"]
+        == "terminated"
+    )
     for call in ("reboot_instances", "start_instances", "stop_instances"):
         assert code_of(lambda call=call: getattr(fleet.ec2, call)(InstanceIds=[one.id])) == "IncorrectInstanceState"
 
@@ -145,7 +162,9 @@ def test_a_reboot_changes_the_boot_and_keeps_the_host(fleet):
     fleet.until(lambda: one.boot_id != before, within=15)
     fleet.until(lambda: fleet.container(one).connected, within=10)
     assert one.gpus == cards
-    assert all(t.last == "STOPPED" or t.created_at >= one.booted_at for t in fleet.world.live_tasks(fleet.container(one).id))
+    assert all(
+        t.last == "STOPPED" or t.created_at >= one.booted_at for t in fleet.world.live_tasks(fleet.container(one).id)
+    )
 
 
 def test_stop_and_start_moves_to_other_gpus(fleet):
@@ -166,7 +185,10 @@ def test_stop_and_start_moves_to_other_gpus(fleet):
 
 
 def test_what_ecs_manages_is_refused(fleet):
-    assert code_of(lambda: fleet.ec2.terminate_instances(InstanceIds=[fleet.pool("managed")[0].id])) == "UnsupportedOperation"
+    assert (
+        code_of(lambda: fleet.ec2.terminate_instances(InstanceIds=[fleet.pool("managed")[0].id]))
+        == "UnsupportedOperation"
+    )
 
 
 def test_console_output_holds_the_kernel_lines(fleet):
@@ -181,7 +203,10 @@ def test_tags_are_set_and_reserved_ones_refused(fleet):
     fleet.ec2.create_tags(Resources=[one.id], Tags=[{"Key": "healthboard:pause", "Value": "demo"}])
     found = fleet.ec2.describe_tags(Filters=[{"Name": "key", "Values": ["healthboard:pause"]}])["Tags"]
     assert [t["ResourceId"] for t in found] == [one.id]
-    assert code_of(lambda: fleet.ec2.create_tags(Resources=[one.id], Tags=[{"Key": "aws:x", "Value": "y"}])) == "InvalidParameterValue"
+    assert (
+        code_of(lambda: fleet.ec2.create_tags(Resources=[one.id], Tags=[{"Key": "aws:x", "Value": "y"}]))
+        == "InvalidParameterValue"
+    )
     fleet.ec2.delete_tags(Resources=[one.id], Tags=[{"Key": "healthboard:pause"}])
     assert fleet.ec2.describe_tags(Filters=[{"Name": "key", "Values": ["healthboard:pause"]}])["Tags"] == []
 
@@ -193,7 +218,9 @@ def test_launch_templates_resolve_default_latest_and_number(calm):
 
     assert versions("$Default", "$Latest", "1") == [2, 3, 1]
     assert code_of(lambda: versions("9")) == "InvalidLaunchTemplateId.VersionNotFound"
-    data = calm.ec2.describe_launch_template_versions(LaunchTemplateName="solo", Versions=["2"])["LaunchTemplateVersions"][0]
+    data = calm.ec2.describe_launch_template_versions(LaunchTemplateName="solo", Versions=["2"])[
+        "LaunchTemplateVersions"
+    ][0]
     assert "ECS_CLUSTER=gpu" in base64.b64decode(data["LaunchTemplateData"]["UserData"]).decode()
 
 

@@ -6,12 +6,21 @@ from tests.sandbox.test_ec2 import control
 
 def test_limits_are_enforced(calm):
     many = ["x"] * 101
-    assert code_of(lambda: calm.ecs.describe_container_instances(cluster="gpu", containerInstances=many)) == "InvalidParameterException"
+    assert (
+        code_of(lambda: calm.ecs.describe_container_instances(cluster="gpu", containerInstances=many))
+        == "InvalidParameterException"
+    )
     assert code_of(lambda: calm.ecs.describe_tasks(cluster="gpu", tasks=many)) == "InvalidParameterException"
-    assert code_of(lambda: calm.ecs.describe_services(cluster="gpu", services=["x"] * 11)) == "InvalidParameterException"
+    assert (
+        code_of(lambda: calm.ecs.describe_services(cluster="gpu", services=["x"] * 11)) == "InvalidParameterException"
+    )
     eleven = [c.id for c in calm.world.containers.values()][:11]
     assert (
-        code_of(lambda: calm.ecs.update_container_instances_state(cluster="gpu", containerInstances=eleven, status="DRAINING"))
+        code_of(
+            lambda: calm.ecs.update_container_instances_state(
+                cluster="gpu", containerInstances=eleven, status="DRAINING"
+            )
+        )
         == "InvalidParameterException"
     )
     assert code_of(lambda: calm.ecs.list_tasks(cluster="moon")) == "ClusterNotFoundException"
@@ -38,7 +47,9 @@ def test_what_is_missing_comes_back_in_failures_with_http_200(fleet):
 
 def test_registered_gpus_are_the_uuids_of_the_host(calm):
     one = calm.pool("train")[0]
-    row = calm.ecs.describe_container_instances(cluster="gpu", containerInstances=[calm.container(one).id])["containerInstances"][0]
+    row = calm.ecs.describe_container_instances(cluster="gpu", containerInstances=[calm.container(one).id])[
+        "containerInstances"
+    ][0]
     gpus = next(r for r in row["registeredResources"] if r["name"] == "GPU")["stringSetValue"]
     assert gpus == [c["uuid"] for c in one.gpus] and row["capacityProviderName"] == "train"
 
@@ -105,12 +116,20 @@ def test_stop_task_takes_its_time_and_the_service_starts_another(fleet):
 def test_deregistering_wants_force_while_tasks_run(fleet):
     one = fleet.pool("train")[0]
     ref = fleet.container(one).id
-    assert code_of(lambda: fleet.ecs.deregister_container_instance(cluster="gpu", containerInstance=ref)) == "InvalidParameterException"
+    assert (
+        code_of(lambda: fleet.ecs.deregister_container_instance(cluster="gpu", containerInstance=ref))
+        == "InvalidParameterException"
+    )
     answer = fleet.ecs.deregister_container_instance(cluster="gpu", containerInstance=ref, force=True)
     assert answer["containerInstance"]["status"] == "INACTIVE"
     assert ref not in str(fleet.ecs.list_container_instances(cluster="gpu"))
-    assert code_of(lambda: fleet.ecs.deregister_container_instance(cluster="gpu", containerInstance=ref)) == "InvalidParameterException"
-    failed = fleet.ecs.update_container_instances_state(cluster="gpu", containerInstances=[ref], status="ACTIVE")["failures"]
+    assert (
+        code_of(lambda: fleet.ecs.deregister_container_instance(cluster="gpu", containerInstance=ref))
+        == "InvalidParameterException"
+    )
+    failed = fleet.ecs.update_container_instances_state(cluster="gpu", containerInstances=[ref], status="ACTIVE")[
+        "failures"
+    ]
     assert failed[0]["reason"] == "INACTIVE"
 
 
@@ -119,6 +138,9 @@ def test_agents_blink_by_themselves_and_come_back_within_seconds(fleet):
     for _ in range(260):
         fleet.advance(1)
         away |= {c.instance for c in fleet.world.containers.values() if not c.connected}
-        longest = max((fleet.world.now() - c.disconnected_at for c in fleet.world.containers.values() if c.disconnected_at), default=0)
+        longest = max(
+            (fleet.world.now() - c.disconnected_at for c in fleet.world.containers.values() if c.disconnected_at),
+            default=0,
+        )
         assert longest <= 4
     assert len(away) == 44

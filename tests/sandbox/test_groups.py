@@ -27,7 +27,9 @@ def test_standby_without_decrement_brings_exactly_one_replacement_that_serves(fl
     answer = fleet.asg.enter_standby(
         AutoScalingGroupName=TRAIN, InstanceIds=[one.id], ShouldDecrementDesiredCapacity=False
     )["Activities"][0]
-    assert answer["StatusCode"] == "InProgress" and one.id in answer["Description"] and "user request" in answer["Cause"]
+    assert (
+        answer["StatusCode"] == "InProgress" and one.id in answer["Description"] and "user request" in answer["Cause"]
+    )
     fleet.until(lambda: states(fleet)[one.id] == "Standby", within=5)
     fleet.until(lambda: list(states(fleet).values()).count("InService") == 20, within=15)
     (launched,) = activities(fleet, "launch")
@@ -96,8 +98,14 @@ def test_sizes_are_guarded(fleet):
     fleet.asg.set_desired_capacity(AutoScalingGroupName="infer-asg", DesiredCapacity=9)
     out = lambda: fleet.asg.exit_standby(AutoScalingGroupName="infer-asg", InstanceIds=ids[:1])  # noqa: E731
     assert code_of(out) == "ValidationError"
-    assert code_of(lambda: fleet.asg.set_desired_capacity(AutoScalingGroupName="infer-asg", DesiredCapacity=10)) == "ValidationError"
-    assert code_of(lambda: fleet.asg.set_desired_capacity(AutoScalingGroupName="infer-asg", DesiredCapacity=2)) == "ValidationError"
+    assert (
+        code_of(lambda: fleet.asg.set_desired_capacity(AutoScalingGroupName="infer-asg", DesiredCapacity=10))
+        == "ValidationError"
+    )
+    assert (
+        code_of(lambda: fleet.asg.set_desired_capacity(AutoScalingGroupName="infer-asg", DesiredCapacity=2))
+        == "ValidationError"
+    )
 
 
 def test_only_in_service_members_enter_standby_and_only_standby_ones_leave_it(fleet):
@@ -121,7 +129,10 @@ def test_attaching_raises_the_desired_capacity(fleet):
     fleet.advance(5)
     assert group(fleet)["DesiredCapacity"] == 21 and states(fleet)[one.id] == "InService"
     assert fleet.container(one).provider is None
-    assert code_of(lambda: fleet.asg.attach_instances(AutoScalingGroupName=TRAIN, InstanceIds=[one.id])) == "ValidationError"
+    assert (
+        code_of(lambda: fleet.asg.attach_instances(AutoScalingGroupName=TRAIN, InstanceIds=[one.id]))
+        == "ValidationError"
+    )
 
 
 @pytest.mark.parametrize("code", ["EC2_SYSTEM_IMPAIRED", "EC2_INSTANCE_IMPAIRED", "EC2_EVENT_INSTANCE_RETIREMENT"])
@@ -208,7 +219,9 @@ def test_without_capacity_in_a_zone_the_group_says_so_and_tries_another(fleet):
 def test_a_group_without_any_capacity_stays_short_and_keeps_trying(fleet):
     control(fleet, "inject", instances=[i.id for i in fleet.pool("infer")[:3]], code="NO_CAPACITY")
     one = fleet.pool("infer")[0]
-    fleet.asg.enter_standby(AutoScalingGroupName="infer-asg", InstanceIds=[one.id], ShouldDecrementDesiredCapacity=False)
+    fleet.asg.enter_standby(
+        AutoScalingGroupName="infer-asg", InstanceIds=[one.id], ShouldDecrementDesiredCapacity=False
+    )
     fleet.advance(30)
     assert list(states(fleet, "infer-asg").values()).count("InService") == 5
     assert {a["outcome"] for a in activities(fleet, "launch")} == {"InsufficientInstanceCapacity"}

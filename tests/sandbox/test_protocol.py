@@ -17,7 +17,12 @@ from tests.sandbox.conftest import ACCOUNT, boto, code_of
 
 
 def test_it_speaks_the_protocol_that_botocore_chose_for_each_service():
-    assert {s: protocol_of(s) for s in SERVICES} == {"ec2": "ec2", "ecs": "json", "autoscaling": "query", "sts": "query"}
+    assert {s: protocol_of(s) for s in SERVICES} == {
+        "ec2": "ec2",
+        "ecs": "json",
+        "autoscaling": "query",
+        "sts": "query",
+    }
 
 
 def test_the_account_comes_from_the_key_and_the_region_from_the_signature(calm):
@@ -29,7 +34,10 @@ def test_an_assumed_role_brings_keys_of_its_account(calm):
     sts = boto(calm.url, "sts")
     keys = sts.assume_role(RoleArn=f"arn:aws:iam::{ACCOUNT}:role/x", RoleSessionName="session")["Credentials"]
     assert boto(calm.url, "sts", key=keys["AccessKeyId"]).get_caller_identity()["Account"] == ACCOUNT
-    assert code_of(lambda: sts.assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session")) == "AccessDenied"
+    assert (
+        code_of(lambda: sts.assume_role(RoleArn="arn:aws:iam::999999999999:role/x", RoleSessionName="session"))
+        == "AccessDenied"
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +119,9 @@ def _there_and_back(service, operation, params):
     from urllib.parse import urlencode
 
     model = service_model(service)
-    request = create_serializer(protocol_of(service), False).serialize_to_request(params, model.operation_model(operation))
+    request = create_serializer(protocol_of(service), False).serialize_to_request(
+        params, model.operation_model(operation)
+    )
     body = request["body"] if isinstance(request["body"], bytes) else urlencode(request["body"]).encode()
     read_operation, read = parse(service, request["headers"], body)
     assert read_operation == operation
