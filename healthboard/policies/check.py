@@ -119,24 +119,19 @@ def _whole(value: Any, least: int, most: int) -> bool:
 
 
 def contradictions(s: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Between settings that this policy itself sets."""
+    """Between settings, as a policy sets them or as they are with what it inherits."""
     found = []
-    if s.get("mode_hardware") == "observe" and s.get("mode_ambiguous") in ("ask", "auto"):
+    if s.get("mode_hardware") in ("ask", "observe") and s.get("mode_ambiguous") == "auto":
+        words = {"ask": "asked about", "observe": "only observed"}[s["mode_hardware"]]
         found.append(
-            ("mode_ambiguous", "Clear failures are only observed, so ambiguous ones cannot be asked about or repaired.")
+            ("mode_ambiguous", f"Ambiguous findings cannot be repaired alone while clear failures are {words}.")
         )
-    if s.get("mode_hardware") == "ask" and s.get("mode_ambiguous") == "auto":
-        found.append(("mode_ambiguous", "Ambiguous findings cannot be repaired alone while clear failures are asked."))
     if s.get("mode_hardware") == "auto" and s.get("tries_24h") == 0:
         found.append(("tries_24h", "Repairing without a person needs at least one try in 24 hours."))
     if s.get("mode_hardware") == "auto" and s.get("budget_absolute") == 0:
         found.append(("budget_absolute", "Repairing without a person needs room for at least one instance."))
     if s.get("mode_hardware") == "auto" and s.get("repairs_per_hour") == 0:
         found.append(("repairs_per_hour", "Repairing without a person needs at least one repair per hour."))
-    if s.get("mode_hardware") == "observe":
-        for code, entry in (s.get("codes") or {}).items():
-            if entry.get("mode") == "auto":
-                found.append(("codes", f"{code}: auto contradicts the policy, which only observes clear failures."))
     if s.get("undo_s", 0) and s.get("expiry_s") and s["undo_s"] >= s["expiry_s"]:
         found.append(("undo_s", "The undo time must be shorter than the time after which a question expires."))
     return found

@@ -110,7 +110,9 @@ def _apply(row: dict[str, Any], actor: Actor, reason: str) -> list[str]:
     for key in MATCH_KEYS[:-1]:
         setattr(policy, key, _text(name, key, match.get(key, "")))
     tags = match.get("tags") or {}
-    policy.tags = {str(k): str(v) if v is not None else "" for k, v in tags.items()} if isinstance(tags, dict) else tags
+    if not isinstance(tags, dict):
+        raise Invalid(f"{name}: tags are not a list of names and values.")
+    policy.tags = {str(k): str(v) if v is not None else "" for k, v in tags.items()}
     policy.settings = {key: _setting(name, key, value) for key, value in row.get("settings", {}).items()}
     changed = words.changes(before, versions.data_of(policy))
     try:

@@ -1,0 +1,84 @@
+"""Policies and targets drawn at random, small enough that they meet often."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from healthboard.policies import check
+from healthboard.policies.fields import ACTIONS, MODES
+from healthboard.policies.matching import Snapshot, Target
+
+CODES = ("XID_79", "XID_119", "GPU_MISSING")
+entries = st.fixed_dictionaries(
+    {},
+    optional={
+        "mode": st.sampled_from(MODES),
+        "action": st.sampled_from(("NONE", "DIAGNOSE", "REBOOT", "REPLACE")),
+    },
+).filter(lambda e: e and not check.problems({"codes": {"XID_79": e}}))
+settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "mode_hardware": st.sampled_from(MODES),
+        "mode_ambiguous": st.sampled_from(MODES),
+        "codes": st.dictionaries(st.sampled_from(CODES), entries, max_size=3),
+        "ladder": st.sampled_from((["REBOOT", "REPLACE"], ["REBOOT"], ["REPLACE"], [])),
+        "tries_24h": st.integers(0, 3),
+        "outside_witness": st.booleans(),
+        "disconnect_s": st.sampled_from((60, 300, 900)),
+        "budget_share": st.sampled_from((0.05, 0.2, 0.5)),
+        "budget_absolute": st.sampled_from((None, 1, 3)),
+        "minimum_healthy": st.integers(0, 3),
+        "one_zone_at_a_time": st.booleans(),
+        "drain_timeout_s": st.sampled_from((60, 1800)),
+        "dead_host": st.sampled_from(("ask", "auto")),
+        "undo_s": st.sampled_from((0, 30)),
+        "expiry_s": st.sampled_from((600, 3600)),
+        "auto_resolve": st.booleans(),
+        "approvals": st.integers(1, 2),
+        "approver_group": st.sampled_from(("", "sre")),
+        "notify": st.sampled_from((["operators"], ["llm"])),
+    },
+)
+
+
+@st.composite
+def policies(draw, most: int = 5) -> list[Snapshot]:
+    found = []
+    if draw(st.booleans()):
+        found.append(Snapshot("default", {}, draw(settings), default=True))
+    for number in range(draw(st.integers(0, most))):
+        match = draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "pool": st.sampled_from(("train", "infer")),
+                    "workload": st.sampled_from(("a", "b")),
+                    "account": st.just("111122223333"),
+                    "tags": st.sampled_from(({"team": "x"}, {"team": "x", "tier": ""})),
+                },
+            ).filter(bool)
+        )
+        found.append(Snapshot(f"p{number}", match, draw(settings)))
+    return found
+
+
+targets = st.builds(
+    Target,
+    account=st.just("111122223333"),
+    region=st.just("us-east-1"),
+    cluster=st.just("gpu"),
+    pool=st.just("train"),
+    workload=st.sampled_from(("", "a", "b", "c")),
+    tags=st.sampled_from(({}, {"team": "x"}, {"team": "x", "tier": "1"})),
+)
+questions = st.tuples(
+    st.sampled_from(("HARDWARE", "AMBIGUOUS", "WATCH", "WORKLOAD", "UNKNOWN", "HEALTHY", "CORRELATED")),
+    st.lists(st.sampled_from(CODES), unique=True, max_size=3),
+    st.sampled_from(("NONE", "DIAGNOSE", "REBOOT", "REPLACE")),
+    st.booleans(),
+)
+
+
+def carefulness(answer) -> tuple[int, int]:
+    return MODES.index(answer.mode), ACTIONS.index(answer.action)
