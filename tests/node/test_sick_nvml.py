@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -47,16 +49,15 @@ def test_after_a_crash_the_probe_comes_back_when_the_driver_is_well_again(machin
 
 def test_the_pause_between_children_doubles_and_their_number_is_bounded(machine, probe):
     machine.write("init crash")
-    eye = probe(HEALTHBOARD_NVML_RESPAWN="0.01")
+    eye = probe(HEALTHBOARD_NVML_RESPAWN="50")
     pauses = []
     for _ in range(4):
         assert eye.read()["state"] == "crashed"
         pauses.append(eye.not_before - time.monotonic())
         assert eye.read()["state"] == "crashed"  # within the pause: the same trouble, and no child
-        while time.monotonic() < eye.not_before:
-            time.sleep(0.005)
-    assert len(eye.started) == 4
-    assert pauses[3] > 3 * pauses[0]
+        assert len(eye.started) == len(pauses)
+        eye.not_before = 0.0  # as if the pause were over
+    assert [round(p, -1) for p in pauses] == [50, 100, 200, 400]
     for _ in range(node.NvmlProbe.PER_HOUR * 2):
         eye.not_before = 0.0
         assert eye.read()["state"] == "crashed"
@@ -82,7 +83,7 @@ def test_a_child_that_cannot_be_killed_blocks_nobody_and_gets_no_sibling(machine
         eye.not_before = 0.0
         began = time.monotonic()
         assert [eye.read()["state"] for _ in range(5)] == ["hung"] * 5
-        assert time.monotonic() - began < 0.3
+        assert time.monotonic() - began < 1.5  # five limits of 0.4 s would be 2
         assert len(eye.started) == 1
         eye.close()
         eye.victim.kill()
@@ -120,12 +121,12 @@ def test_an_urgent_report_does_not_wait_for_a_slow_driver(machine, probe, monkey
 
 
 def test_the_report_of_an_xid_does_not_wait_for_a_driver_that_hangs(machine, server, reporter, monkeypatch):
-    reporter(server, HEALTHBOARD_NVML_TIMEOUT="8")
+    reporter(server, HEALTHBOARD_NVML_TIMEOUT="5")
     server.wait(lambda r: r["gpu_count"] == 8)
     machine.set(0, hang="nvmlDeviceGetUUID")
     time.sleep(0.5)
     machine.say("NVRM: Xid (PCI:0000:3b:00): 119, pid=1, name=t, Timeout after 45s of waiting for RPC", 7)
-    report = server.wait(lambda r: r["kernel"], 7)
+    report = server.wait(lambda r: r["kernel"])
     assert (report["nvml"]["state"], "no answer yet" in report["nvml"]["detail"]) == ("ok", True)
     server.wait(lambda r: r["nvml"]["state"] == "hung", 12)
 
@@ -134,3 +135,24 @@ def test_the_child_does_not_get_the_credential(machine, monkeypatch):
     monkeypatch.setenv("HEALTHBOARD_NODE_TOKEN", "secret")
     monkeypatch.setenv("HEALTHBOARD_NODE_TOKEN_FILE", "/etc/secret")
     assert not [k for k in node.clean_env() if "TOKEN" in k]
+
+
+LISTENER = """
+import pynvml as n
+n.nvmlInit()
+events = n.nvmlEventSetCreate()
+for i in range(n.nvmlDeviceGetCount()):
+    n.nvmlDeviceRegisterEvents(n.nvmlDeviceGetHandleByIndex(i), n.nvmlEventTypeXidCriticalError, events)
+seen = n.nvmlEventSetWait(events, 5000)
+print(n.nvmlDeviceGetUUID(seen.device), seen.eventType, seen.eventData, hex(seen.gpuInstanceId))
+try:
+    n.nvmlEventSetWait(events, 50)
+except n.NVMLError as e:
+    print(e.value)
+"""
+
+
+def test_the_double_raises_xid_events_as_the_library_does(machine):
+    machine.set(5, xid=79)
+    done = subprocess.run([sys.executable, "-c", LISTENER], env=machine.env, capture_output=True, text=True, timeout=30)
+    assert done.stdout.splitlines() == [f"{machine.uuid(5)} 8 79 0xffffffff", "10"], done.stderr

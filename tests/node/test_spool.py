@@ -74,3 +74,15 @@ def test_a_disk_that_takes_nothing_leaves_the_newest_in_memory(tmp_path):
     for seq in range(1, 151):
         spool.append(_report(seq))
     assert _drain(spool) == list(range(51, 151))
+
+
+def test_a_spool_that_somebody_removed_begins_anew(tmp_path):
+    spool = node.Spool(str(tmp_path), 9000)
+    spool.append(_report(1))
+    (tmp_path / "spool.jsonl").unlink()
+    assert spool.peek() is None
+    spool.append(_report(2))
+    (tmp_path / "spool.jsonl").write_bytes(b"")
+    assert spool.peek() is None
+    spool.append(_report(3))
+    assert _drain(spool) == [3]

@@ -52,6 +52,8 @@ RESULT_BYTES = 200_000
 SAME_LINE_PER_REPORT = 3
 ANSWER_LIMIT = 256 * 1024
 POST_DEADLINE_S = 30.0
+#: Answers after which the same report can't be taken later either.
+HOPELESS = frozenset({400, 409, 413, 415, 422})
 URGENT_WAIT_S = 3.0
 
 #: GPUs per instance type. A type that is not listed is unknown, never zero.
@@ -868,18 +870,16 @@ class Kmsg(threading.Thread):
         self.trace_until = None
         self.caught_up = threading.Event()
         self.stopping = False
-        # Wall time of a record: its time since boot plus the difference of the two clocks, fixed at the start so
-        # that a step of the wall clock doesn't tear one burst apart.
-        self.offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+        self.offset = 0.0
 
     def run(self):
         while not self.stopping:
             try:
                 self._follow()
-            except OSError as e:
+            except Exception as e:  # whatever it is, silence must not look like a quiet kernel
                 self.blind = True
                 self.caught_up.set()
-                log_once(("kmsg", e.errno), f"the kernel log {self.path} can't be read: {e.strerror or e}")
+                log_once(("kmsg", type(e)), f"the kernel log {self.path} can't be read: {e}")
                 self._sleep(5)
 
     def _sleep(self, seconds):
@@ -928,6 +928,11 @@ class Kmsg(threading.Thread):
             return
         priority, seq, micros, text = int(match[1]), int(match[2]), int(match[3]), match[4]
         facility, level = priority >> 3, priority & 7
+        # Wall time of a record: its time since boot plus the difference of the clocks, which a small drift doesn't
+        # change (one burst stays together) and a step does (at boot the clock may be wrong until it is synchronised).
+        offset = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
+        if abs(offset - self.offset) > 0.5:
+            self.offset = offset
         with self.lock:
             if self.first:
                 self.first = False
@@ -1158,7 +1163,7 @@ def _gpu_checks(settings, gpus):
     pending = sum(1 for r in remaps if r["pending"])
     add("row_remap", [f"{_who(g)}: remapping has failed" for g in gpus if g["row_remap"]["failure"]],
         all(r["failure"] is None for r in remaps),
-        f"no failure, {pending} pending (done at the next reset)")  # fmt: skip
+        f"no failure, {pending or 'none'} pending" + " (done at the next reset)" * bool(pending))  # fmt: skip
     actions = {1: "GPU reset", 2: "node reboot", 3: "drain peer-to-peer", 4: "drain and reset", 5: "recover IMEX"}
     add("recovery_action",
         [f"{_who(g)}: {actions.get(g['recovery_action'], g['recovery_action'])}" for g in gpus if g["recovery_action"]],
@@ -1553,9 +1558,15 @@ class Spool:
         with self.lock:
             if self.offset >= self.size:
                 return (self.memory[0].rstrip(b"\n"), (-1, self.memory[0])) if self.memory else None
-            with open(self.path, "rb") as f:
-                f.seek(self.offset)
-                line = f.readline()
+            try:
+                with open(self.path, "rb") as f:
+                    f.seek(self.offset)
+                    line = f.readline()
+            except FileNotFoundError:
+                line = b""
+            if not line:  # somebody emptied the file
+                self.offset = self.size = 0
+                return None
             return line.rstrip(b"\n"), (self.generation, self.offset + len(line))
 
     def done(self, token):
@@ -1609,17 +1620,24 @@ class Sender(threading.Thread):
 
     def run(self):
         while not self.stopping:
-            item = self.spool.peek()
-            if item is None:
-                self.wake.wait(60)
-                self.wake.clear()
-                continue
-            outcome, delay = self.deliver(item[0])
-            if outcome == "retry":
-                self._pause(delay)
-                continue
-            self.failures = 0
-            self.spool.done(item[1])
+            try:
+                self._next()
+            except Exception as e:  # a disk or an answer that nobody foresaw must not end the reporting
+                log_once(("sender", type(e)), f"sending stumbled: {type(e).__name__}: {e}")
+                self._pause(max(1.0, self._backoff()))
+
+    def _next(self):
+        item = self.spool.peek()
+        if item is None:
+            self.wake.wait(60)
+            self.wake.clear()
+            return
+        outcome, delay = self.deliver(item[0])
+        if outcome == "retry":
+            self._pause(delay)
+            return
+        self.failures = 0
+        self.spool.done(item[1])
 
     def _pause(self, delay):
         deadline = time.monotonic() + delay
@@ -1628,8 +1646,12 @@ class Sender(threading.Thread):
 
     def deliver(self, body):
         """("done" | "retry", seconds to wait)."""
+        token = self.settings.read_token()
+        if token is None:
+            log_once("token", f"there is no usable credential in {self.settings.token_file or 'the environment'}")
+            return "retry", self._backoff()
         try:
-            status, retry_after, answer = self._post(body)
+            status, retry_after, answer = self._post(body, token)
         except Exception as e:  # refused, reset, timed out, bad certificate, not HTTP: all mean "away"
             log_once("away", f"the server can't be reached: {type(e).__name__}: {e}")
             return "retry", self._backoff()
@@ -1641,7 +1663,7 @@ class Sender(threading.Thread):
         if status in (401, 403):
             log_once("token", f"the server refuses this node's credential ({status}): {_reason(answer)}")
             return "retry", max(self._backoff(), min(60, 30 * self.settings.backoff_s))
-        if status in (408, 425, 429) or status >= 500:
+        if status not in HOPELESS:  # busy, being deployed, behind a wrong proxy: others may put that right
             log_once("busy", f"the server answers {status}: {_reason(answer)}")
             return "retry", max(self._backoff(), retry_after)
         if status == 413:
@@ -1658,13 +1680,10 @@ class Sender(threading.Thread):
         delay = min(300.0, self.settings.backoff_s * 2 ** min(self.failures - 1, 12))
         return delay * random.uniform(0.5, 1.5)  # jitter: a whole fleet must not come back at one moment
 
-    def _post(self, body):
+    def _post(self, body, token):
         """One request: (status, Retry-After in seconds, answer). No redirect and no proxy is followed."""
         import http.client
 
-        token = self.settings.read_token()
-        if token is None:
-            raise ConfigError("there is no usable credential yet")
         scheme, host, port, prefix = self.target
         if scheme == "https":
             if self.tls is None:
