@@ -110,7 +110,9 @@ class Supervisor:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise CannotStart(f"healthboard runs already from {config.home()}: stop it, or set HEALTHBOARD_HOME.") from None
+            raise CannotStart(
+                f"healthboard runs already from {config.home()}: stop it, or set HEALTHBOARD_HOME."
+            ) from None
 
     def broker(self) -> None:
         if url := config.read("REDIS_URL"):
@@ -159,7 +161,9 @@ class Supervisor:
 
         self._add("worker", [*celery, "worker", *pool, "-Q", ",".join(STAGES), "--without-mingle", "--without-gossip",
                              "-n", f"healthboard-{os.getpid()}@%h", "-l", "INFO"])  # fmt: skip
-        self._add("beat", [*celery, "beat", "--pidfile", "", "-s", str(config.run_dir() / "beat-schedule"), "-l", "WARNING"])
+        self._add(
+            "beat", [*celery, "beat", "--pidfile", "", "-s", str(config.run_dir() / "beat-schedule"), "-l", "WARNING"]
+        )
         self._add("web", [
             python, "-m", "gunicorn", "healthboard.wsgi", "--bind", config.bind(), "--worker-class", "gthread",
             "--workers", "1" if sqlite else "2", "--threads", "8", "--timeout", "60", "--graceful-timeout", "5",

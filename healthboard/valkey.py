@@ -37,7 +37,7 @@ def prepare(folder: Path) -> tuple[list[str], str]:
     path = folder / "valkey.conf"
     path.touch(mode=0o600)
     path.write_text(
-        f"bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave \"\"\nappendonly no\n"
+        f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave ""\nappendonly no\n'
         f"maxmemory-policy noeviction\ndir {folder}\ndaemonize no\nloglevel warning\n"
     )
     return [binary(), str(path)], f"redis://:{password}@127.0.0.1:{port}/0"

@@ -85,7 +85,9 @@ def undo(case_id: int, *, actor: Actor) -> None:
         return
     repairs.ask_stop(decision.repair_id, actor=actor)
     _undone(decision, actor)
-    lifecycle._audit(case, "case.stop_asked", f"{actor.name} asked to stop and undo", actor, repair_id=decision.repair_id)
+    lifecycle._audit(
+        case, "case.stop_asked", f"{actor.name} asked to stop and undo", actor, repair_id=decision.repair_id
+    )
 
 
 @transaction.atomic
@@ -124,9 +126,7 @@ def _check_form(kind: str, action: str, reason: str, snooze_s: float | None) -> 
         raise Invalid("Snooze for between one minute and seven days.")
 
 
-def _check(
-    case: Case | None, case_id: int, actor: Actor, kind: str, plan_version: int, evidence_hash: str
-) -> None:
+def _check(case: Case | None, case_id: int, actor: Actor, kind: str, plan_version: int, evidence_hash: str) -> None:
     if case is None:
         raise NotFound(f"There is no case {case_id}.")
     _allow(case, actor, "decide")

@@ -16,8 +16,8 @@ from django.conf import settings
 from django.db.models import Count, Q
 
 from healthboard import clock, config
-from healthboard.audit.record import digest
 from healthboard.audit.models import AuditRow
+from healthboard.audit.record import digest
 from healthboard.cases.models import Decision
 from healthboard.fleet.models import Owner
 from healthboard.notices.outbox import announce
@@ -63,12 +63,16 @@ def inv2() -> Iterator[str]:
 
 
 def inv3() -> Iterator[str]:
-    ends = Call.objects.filter(operation__in=["TerminateInstances", "DetachInstances"]).select_related("repair__instance")
+    ends = Call.objects.filter(operation__in=["TerminateInstances", "DetachInstances"]).select_related(
+        "repair__instance"
+    )
     for call in ends.prefetch_related("repair__steps"):
         repair = call.repair
         if call.target != repair.instance.instance_id:
             continue  # our own surplus
-        done = {s.name for s in repair.steps.all() if s.state == "DONE" and s.ended_at and s.ended_at <= call.intended_at}
+        done = {
+            s.name for s in repair.steps.all() if s.state == "DONE" and s.ended_at and s.ended_at <= call.intended_at
+        }
         if "replacement" not in done and "terminate_first" not in repair.allowed:
             yield f"INV3: {call.operation} of {call.target} before its replacement served (repair {repair.pk})"
         if "tasks" not in done and not NAMED & set(repair.allowed):
@@ -76,7 +80,9 @@ def inv3() -> Iterator[str]:
 
 
 def inv4() -> Iterator[str]:
-    launches = Call.objects.filter(operation="RunInstances").values("repair_id").annotate(n=Count("token", distinct=True))
+    launches = (
+        Call.objects.filter(operation="RunInstances").values("repair_id").annotate(n=Count("token", distinct=True))
+    )
     for row in launches.filter(n__gt=1):
         yield f"INV4: repair {row['repair_id']} has {row['n']} launch intents"
     shared = Repair.objects.exclude(replacement=None).values("replacement").annotate(n=Count("pk")).filter(n__gt=1)

@@ -14,7 +14,12 @@ from healthboard.repairs.recipes import TOUCHABLE, recipe
 from healthboard.repairs.states import State as RepairState
 
 #: what EC2's own checks see, and a group therefore replaces by itself
-GROUP_SEES = ("EC2_SYSTEM_IMPAIRED", "EC2_INSTANCE_IMPAIRED", "EC2_EVENT_INSTANCE_RETIREMENT", "EC2_EVENT_INSTANCE_STOP")
+GROUP_SEES = (
+    "EC2_SYSTEM_IMPAIRED",
+    "EC2_INSTANCE_IMPAIRED",
+    "EC2_EVENT_INSTANCE_RETIREMENT",
+    "EC2_EVENT_INSTANCE_STOP",
+)
 
 NOT_OURS = {
     Owner.ECS: "ECS Managed Instances repairs it by itself: two owners would fight",
@@ -62,8 +67,10 @@ def untouchable(instance: Instance) -> str:
         if instance.owner == Owner.ECS and instance.pool and instance.pool.auto_repair is False:
             return "ECS Managed Instances owns it; automatic repair is switched off there"
         return NOT_OURS[Owner(instance.owner)]
-    if instance.paused_by_tag or (instance.cluster and instance.cluster.paused_by_tag) or (
-        instance.pool and instance.pool.paused_by_tag
+    if (
+        instance.paused_by_tag
+        or (instance.cluster and instance.cluster.paused_by_tag)
+        or (instance.pool and instance.pool.paused_by_tag)
     ):
         return "a healthboard:pause tag is set on the instance, its group or its cluster"
     return ""

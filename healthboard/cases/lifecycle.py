@@ -24,9 +24,11 @@ from healthboard.fleet.models import Instance, Owner
 from healthboard.notices.outbox import announce
 from healthboard.people.actors import CLOCK, EVIDENCE, POLICY, WORKER, Actor
 from healthboard.policies.reading import BAD, GOOD, Reread
-from healthboard.repairs import brakes, lifecycle as repairs
+from healthboard.repairs import brakes
+from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Repair
-from healthboard.repairs.states import OPEN as REPAIR_OPEN, State as RepairState
+from healthboard.repairs.states import OPEN as REPAIR_OPEN
+from healthboard.repairs.states import State as RepairState
 from healthboard.wake import wake
 
 
@@ -151,7 +153,7 @@ def _keep_evidence(case: Case, seen: Reread) -> None:
     a = json.loads(json.dumps(asdict(seen.assessment) | {"codes": seen.assessment.codes}, default=str))
     Evidence.objects.create(
         case=case, at=seen.at, hash=evidence_hash(seen.assessment), verdict=str(seen.assessment.verdict),
-        inputs=freeze(seen.events, seen.readings, seen.context, seen.thresholds, seen.at), assessment=a,
+        inputs=freeze(seen.events, seen.readings, seen.context, thresholds=seen.thresholds, now=seen.at), assessment=a,
     )  # fmt: skip
 
 
@@ -235,7 +237,9 @@ def _answered_before(instance: Instance, a: Assessment) -> bool:
     known = {(f.get("code"), f.get("gpu")) for e in last.evidence.all() for f in e.assessment.get("findings", [])}
     worse = a.verdict == Verdict.HARDWARE and last.verdict != Verdict.HARDWARE
     decisive = [f for f in a.findings if f.verdict in BAD]
-    fresh = [f for f in decisive if (f.code, f.gpu) not in known or (_is_event(f) and f.last and f.last > last.closed_at)]
+    fresh = [
+        f for f in decisive if (f.code, f.gpu) not in known or (_is_event(f) and f.last and f.last > last.closed_at)
+    ]
     return not worse and not fresh
 
 
@@ -283,7 +287,14 @@ def _tell_workload(instance: Instance, seen: Reread) -> None:
 
 @transaction.atomic
 def open_group(
-    *, account: Any, region: str, scope: tuple[str, str], code: str, why: str, members: list[Case], actor: Actor = WORKER
+    *,
+    account: Any,
+    region: str,
+    scope: tuple[str, str],
+    code: str,
+    why: str,
+    members: list[Case],
+    actor: Actor = WORKER,
 ) -> Case:
     """One CORRELATED case for all members, and the breaker of the scope that holds them."""
     kind, value = scope

@@ -24,7 +24,10 @@ ACTION_TITLES = {
     "RELOCATE": "Drain, stop and start on another host",
 }
 LOST = {
-    "REPLACE": ["instance-store data on the old machine", "volatile GPU counters and the kernel log (kept as evidence)"],
+    "REPLACE": [
+        "instance-store data on the old machine",
+        "volatile GPU counters and the kernel log (kept as evidence)",
+    ],
     "REBOOT": ["volatile GPU counters and the kernel log (kept as evidence)"],
     "RELOCATE": ["instance-store data on the machine", "the host: another one is used"],
 }

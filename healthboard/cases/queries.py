@@ -144,7 +144,9 @@ def precedent(case: Case) -> dict[str, Any]:
         dismissed=Count("pk", filter=Q(resolution="DISMISSED")),
         cleared=Count("pk", filter=Q(resolution="CLEARED")),
     )
-    overridden = Decision.objects.filter(case__in=same, kind="override", undone_at=None).values("case").distinct().count()
+    overridden = (
+        Decision.objects.filter(case__in=same, kind="override", undone_at=None).values("case").distinct().count()
+    )
     rows = list(same.select_related("instance").prefetch_related("decisions__repair").order_by("-closed_at")[:10])
     for row in rows:
         kept = [d for d in row.decisions.all() if d.undone_at is None and d.kind != "snooze"]
@@ -194,7 +196,7 @@ def case_version(case_id: int) -> list[Any]:
     repairs = Repair.objects.filter(decision__case=case_id)
     found = list(case)
     marks = Step.objects.filter(repair__in=repairs).aggregate(
-        n=Count("pk", distinct=True), ended=Count("ended_at", distinct=True), calls=Count("calls", distinct=True),
+        n=Count("pk", distinct=True), last=Max("ended_at"), made=Count("calls", distinct=True),
         answered=Max("calls__answered_at"),
     )  # fmt: skip
     asked = found and found[0][4] and _requests_mark(found[0][4])
@@ -213,7 +215,9 @@ def _requests_mark(instance_id: int) -> list[Any]:
     from healthboard.fleet.models import NodeRequest
 
     return list(
-        NodeRequest.objects.filter(instance=instance_id).values_list("pk", "delivered_at", "answered_at").order_by("-pk")[:5]
+        NodeRequest.objects.filter(instance=instance_id)
+        .values_list("pk", "delivered_at", "answered_at")
+        .order_by("-pk")[:5]
     )
 
 

@@ -174,8 +174,10 @@ def against(instance: Instance, workloads: list[str], *, automatic: bool, lock: 
     reasons += [
         f"Paused by {p.set_by} until {p.until:%Y-%m-%d %H:%M} UTC: {p.reason}" for p in pauses_for(instance, workloads)
     ]
-    if instance.paused_by_tag or (instance.pool and instance.pool.paused_by_tag) or (
-        instance.cluster and instance.cluster.paused_by_tag
+    if (
+        instance.paused_by_tag
+        or (instance.pool and instance.pool.paused_by_tag)
+        or (instance.cluster and instance.cluster.paused_by_tag)
     ):
         reasons.append("Paused by a healthboard:pause tag on the instance, its group or its cluster")
     for breaker in breakers_for(instance, workloads):

@@ -47,9 +47,7 @@ def usage(pool: Pool, values: dict[str, Any]) -> Usage:
     open_repairs = list(
         Repair.objects.filter(pool=pool, state__in=OPEN).values_list("pk", "instance_id", "replacement_id", "facts")
     )
-    held = dict(
-        Occupancy.objects.filter(pool=pool, released_at=None).values_list("repair__instance_id", "units")
-    )
+    held = dict(Occupancy.objects.filter(pool=pool, released_at=None).values_list("repair__instance_id", "units"))
     replacements = {r[2] for r in open_repairs if r[2]}
     members = Instance.objects.filter(pool=pool, gone_at=None).exclude(
         state__in=["terminated", "shutting-down"], container_arn=""

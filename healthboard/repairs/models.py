@@ -150,9 +150,7 @@ class Pause(models.Model):
     scope = models.CharField(max_length=255, blank=True, help_text="name of the pool or workload, or instance id")
     reason = models.CharField(max_length=255)
     set_by = models.CharField(max_length=150, editable=False)
-    set_by_user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, editable=False, on_delete=models.SET_NULL
-    )
+    set_by_user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, editable=False, on_delete=models.SET_NULL)
     set_at = models.DateTimeField(editable=False)
     until = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, editable=False)

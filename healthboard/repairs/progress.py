@@ -13,8 +13,14 @@ def progress(repair: Repair) -> list[dict[str, Any]]:
     """Rows of {name, title, detail, state, note, started, ended, calls, minutes, changes}, in order."""
     taken = list(repair.steps.prefetch_related("calls"))
     rows = [
-        _row(step.name, state=step.state, note=step.note, started=step.started_at, ended=step.ended_at,
-             calls=list(step.calls.all()))  # fmt: skip
+        _row(
+            step.name,
+            state=step.state,
+            note=step.note,
+            started=step.started_at,
+            ended=step.ended_at,
+            calls=list(step.calls.all()),
+        )  # fmt: skip
         for step in taken
     ]
     if repair.closed_at is None and repair.state != "UNDOING":

@@ -14,7 +14,12 @@ _WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_v
 
 def running() -> list[Repair]:
     """Open repairs, those that ask a person first, then the oldest."""
-    rows = Repair.objects.filter(closed_at=None).select_related(*_WITH).prefetch_related("steps").order_by("opened_at")[:200]
+    rows = (
+        Repair.objects.filter(closed_at=None)
+        .select_related(*_WITH)
+        .prefetch_related("steps")
+        .order_by("opened_at")[:200]
+    )
     return sorted(rows, key=lambda repair: repair.state != State.ASKING)
 
 

@@ -55,7 +55,8 @@ def _look_in_place(account_id: int, region: str, cases: list[Case]) -> list[Grou
             held = [c for c in members if c.state in (State.WAITING, State.DECIDED, State.SNOOZED)]
             if held:
                 lifecycle.open_group(
-                    account=held[0].account, region=region, scope=group.scope, code=group.code or "", why=group.why,
+                    account=held[0].account, region=region,
+                    scope=(group.scope[0].partition(":")[0], group.scope[1]), code=group.code or "", why=group.why,
                     members=held,
                 )  # fmt: skip
     return list(groups)

@@ -18,9 +18,7 @@ LIMIT = 500
 
 def read(instance_id: int) -> None:
     """Read it and write the verdict; the case follows in its own transaction."""
-    instance = (
-        Instance.objects.select_related("account", "cluster", "pool__cluster").filter(pk=instance_id).first()
-    )
+    instance = Instance.objects.select_related("account", "cluster", "pool__cluster").filter(pk=instance_id).first()
     if instance is None:
         return
     with transaction.atomic():

@@ -91,7 +91,9 @@ def _carry_on(run: Run) -> Wait | None:
             return held
         steps = order_of(repair)
         if not steps:
-            lifecycle.finish(repair, State.FAILED, "NOT_POSSIBLE", f"{repair.action} is not possible for {repair.owner}")
+            lifecycle.finish(
+                repair, State.FAILED, "NOT_POSSIBLE", f"{repair.action} is not possible for {repair.owner}"
+            )
             return None
         if why := lifecycle.start(repair, steps[0]):
             return Wait(15, why)
@@ -135,7 +137,11 @@ def _blocked(run: Run) -> Result | None:
     repair, look = run.repair, run.look
     if look.paused_by:
         return Wait(15, f"Paused by a healthboard:pause tag on the {look.paused_by}")
-    if look.gone and repair.step not in INDIFFERENT and not repair.calls.filter(operation="TerminateInstances").exists():
+    if (
+        look.gone
+        and repair.step not in INDIFFERENT
+        and not repair.calls.filter(operation="TerminateInstances").exists()
+    ):
         return _ended_by_others(run)
     group = look.tags.get("aws:autoscaling:groupName", "")
     owner = repair.owner

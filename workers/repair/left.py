@@ -35,10 +35,10 @@ def dead_host(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
             return None
         if clock.now() - since[1] < run.span("disconnect_s", 300):
             return None
-        why = f"The host is dead: system check impaired since {since[0]:%H:%M:%S}, agent away since {since[1]:%H:%M:%S}."
-    return Left(
-        "dead_host", "Count its tasks as gone", why, _may(run, "dead_host"), _not_replaced(run, tasks)
-    )
+        why = (
+            f"The host is dead: system check impaired since {since[0]:%H:%M:%S}, agent away since {since[1]:%H:%M:%S}."
+        )
+    return Left("dead_host", "Count its tasks as gone", why, _may(run, "dead_host"), _not_replaced(run, tasks))
 
 
 def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:

@@ -19,7 +19,9 @@ from healthboard.repairs.models import Call, Repair, Step
 from workers.repair.look import Look, look_at
 
 #: AWS errors after which the same request may be sent again later
-PASSING = re.compile(r"Throttl|RequestLimit|TooManyRequests|ServiceUnavailable|InternalError|InternalFailure|ServerException")
+PASSING = re.compile(
+    r"Throttl|RequestLimit|TooManyRequests|ServiceUnavailable|InternalError|InternalFailure|ServerException"
+)
 
 
 class Run:

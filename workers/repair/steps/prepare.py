@@ -148,7 +148,7 @@ def keep(run: Run) -> Result:
             instance=run.instance, repair_id=run.repair.pk,
             payload={
                 "console": output, "gpus": gpus,
-                "evidence": freeze(seen.events, seen.readings, seen.context, seen.thresholds, seen.at),
+                "evidence": freeze(seen.events, seen.readings, seen.context, thresholds=seen.thresholds, now=seen.at),
             },
         )  # fmt: skip
     run.remember(

@@ -72,7 +72,9 @@ def boot(run: Run) -> Result:
     if before and now and now != before and run.look.connected is True:
         return Done(f"boot {now[:8]} after {before[:8]}")
     if not before and run.look.connected is True and run.in_step_for() > clock.scaled(300):
-        return Ask("No reporter told a boot id: whether it rebooted cannot be seen.", (_choice("booted", "It did"), _UNDO))
+        return Ask(
+            "No reporter told a boot id: whether it rebooted cannot be seen.", (_choice("booted", "It did"), _UNDO)
+        )
     if run.late("reboot_timeout_s", 1200):
         return Ask(
             "It has not come back from the reboot with a new boot id.",

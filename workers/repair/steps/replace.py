@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from healthboard import clock
 from healthboard.repairs import lifecycle
 from workers.repair.look import ask_aws
-from workers.repair.results import Ask, Done, End, Result, Skip, Undo, Wait
+from workers.repair.results import Ask, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice

@@ -54,7 +54,7 @@ def undo_surplus(run: Run) -> Result:
     look = look_at(new)
     if look.gone:
         return Done(f"{new} is gone already")
-    if look.container is None or look.ecs_status == "DRAINING" and look.tasks == 0:
+    if look.container is None or (look.ecs_status == "DRAINING" and look.tasks == 0):
         return Done(f"{new} is empty")
     if look.ecs_status == "DRAINING":
         if run.late("drain_timeout_s", 1800):
