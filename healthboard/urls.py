@@ -1,8 +1,14 @@
-"""All addresses, one line each."""
+"""All addresses: one include for each part."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
 urlpatterns = [
+    path("", include("healthboard.approve.urls")),
+    path("", include("healthboard.fleet.urls")),
+    path("", include("healthboard.repairs.urls")),
+    path("", include("healthboard.audit.urls")),
+    path("accounts/", include("healthboard.people.urls")),
+    path("", include("healthboard.api.urls")),
     path("admin/", admin.site.urls),
 ]

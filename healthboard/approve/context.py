@@ -1,5 +1,71 @@
-"""What every page's frame needs."""
+"""What every page's frame needs: the switch, what is blind, what waits; read once a request and only if shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from healthboard import clock, pages
+from healthboard.cases.models import Case
+from healthboard.cases.states import State
+from healthboard.fleet.models import Source
+from healthboard.fleet.sources import blind
+from healthboard.repairs.models import Breaker, Switch
 
 
-def shell(request):
-    return {}
+@dataclass(frozen=True, slots=True)
+class Frame:
+    switch: Switch | None
+    blind: list[Source]
+    waiting: int
+    breakers: int
+
+    @property
+    def acting(self) -> bool:
+        return self.switch is not None and self.switch.acting
+
+    @property
+    def stopped(self) -> bool:
+        return self.switch is not None and self.switch.stopped
+
+
+def frame(request: HttpRequest) -> Frame:
+    """Four small queries, once a request."""
+    found = getattr(request, "_frame", None)
+    if found is None:
+        now = clock.now()
+        found = request._frame = Frame(
+            switch=Switch.objects.first(),
+            blind=[source for source in Source.objects.select_related("account") if blind(source, now)],
+            waiting=Case.objects.filter(state=State.WAITING).count(),
+            breakers=Breaker.objects.filter(released_at=None).count(),
+        )
+    return found
+
+
+def frame_version(request: HttpRequest) -> str:
+    seen = frame(request)
+    switch = seen.switch
+    return pages.version(
+        switch and [switch.acting, switch.stopped, switch.changed_at], [s.pk for s in seen.blind], seen.waiting,
+        seen.breakers, _looks(request),
+    )  # fmt: skip
+
+
+def _looks(request: HttpRequest) -> dict[str, Any]:
+    """Theme and keys as the person set them, kept in cookies so that the first paint is right."""
+    theme = request.COOKIES.get("theme", "")
+    return {"theme": theme if theme in ("light", "dark") else "", "keys": request.COOKIES.get("keys") != "off"}
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    return {
+        "frame": SimpleLazyObject(lambda: frame(request)),
+        "now": clock.now(),
+        "look": _looks(request),
+        "sandbox": settings.SANDBOX,
+    }

@@ -1,0 +1,87 @@
+"""The case page: what is wrong, who says so, what would be done and what it costs, and the four answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from healthboard import clock
+from healthboard.approve.answers import KINDS, allowed_kinds
+from healthboard.repairs.progress import progress
+from healthboard.approve.web import may
+from healthboard.cases import queries
+from healthboard.cases.models import Case
+from healthboard.diagnosis import catalogue
+from healthboard.fleet import queries as fleet
+from healthboard.pages import live, page
+from healthboard.refusals import NotFound, Refusal
+
+
+def find(case_id: int) -> Case:
+    case = queries.get(case_id)
+    if case is None:
+        raise NotFound(f"There is no case {case_id}.")
+    return case
+
+
+@page
+def case(request: HttpRequest, case_id: int) -> HttpResponse:
+    found = find(case_id)
+    return live(request, "case.html", queries.case_version(case_id), lambda: context(request, found))
+
+
+def refused(request: HttpRequest, case_id: int, refusal: Refusal) -> HttpResponse:
+    """The fresh case, under what stood against the click: what changed, and who was first."""
+    found = find(case_id)
+    shown = {"shown": "", "refusal": refusal}
+    return render(request, "case.html", {**context(request, found), **shown}, status=refusal.status)
+
+
+def context(request: HttpRequest, found: Case) -> dict[str, Any]:
+    decisions = queries.decisions(found)
+    repairs = [decision.repair for decision in decisions if decision.repair]
+    newest = repairs[0] if repairs else None
+    evidence = found.evidence.order_by("-pk").first()
+    assessment = (evidence.assessment if evidence else {}) or {}
+    instance = found.instance
+    return {
+        "case": found,
+        "instance": instance,
+        "plan": found.plan,
+        "assessment": assessment,
+        "findings": assessment.get("findings") or [],
+        "evidence": evidence,
+        "says": _says(found),
+        "gpus": fleet.gpus(instance) if instance else [],
+        "checks": fleet.checks(instance) if instance else [],
+        "events": fleet.events(instance, 20) if instance else [],
+        "requests": fleet.requests(instance, 5) if instance else [],
+        "victims": fleet.by_ids(found, found.victims),
+        "members": queries.members(found) if found.instance is None else [],
+        "decisions": decisions,
+        "repair": newest,
+        "progress": progress(newest) if newest else [],
+        "undo_until": newest.not_before if newest and _undoable(found, newest) else None,
+        "undo_why_not": may(request, "undo", found),
+        "precedent": queries.precedent(found),
+        "timeline": queries.timeline(found, repairs),
+        "answers": allowed_kinds(request, found),
+        "kinds": KINDS,
+        "release_why_not": may(request, "release", found),
+        "impact": queries.impact(found),
+    }
+
+
+def _undoable(found: Case, repair: Any) -> bool:
+    return found.open and repair.state == "SCHEDULED" and repair.not_before > clock.now()
+
+
+def _says(found: Case) -> list[dict[str, Any]]:
+    """Per code of the case: its title, each vendor's word, and whether they disagree."""
+    rows = []
+    for code in [found.code, *[c for c in found.codes if c != found.code]][:6]:
+        entry = catalogue.get(code)
+        rows.append({"code": code, "title": entry.title, "said": catalogue.who_says(code), "apart": entry.disagreement})
+    return rows

@@ -1,0 +1,67 @@
+"""Home: what waits for this person, most urgent on top; the other tabs are the same table of other cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from healthboard import clock
+from healthboard.approve.web import may
+from healthboard.cases import queries
+from healthboard.cases.states import State
+from healthboard.fleet.models import Gpu, Instance, Source
+from healthboard.pages import PAGE_SIZE, live, page
+
+#: waiting cases that are read to be put in order; beyond it the page says that there are more
+MOST = 500
+
+
+@page
+def inbox(request: HttpRequest) -> HttpResponse:
+    tab = request.GET.get("tab") or "waiting"
+    tab = tab if tab in queries.TABS else "waiting"
+    shown = queries.tab_version(tab)
+    return live(request, "inbox.html", shown, lambda: context(request, tab))
+
+
+def context(request: HttpRequest, tab: str) -> dict[str, Any]:
+    counts = queries.tab_counts()
+    cases = list(queries.tab(tab)[: MOST if tab == "waiting" else PAGE_SIZE])
+    repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired") else {}
+    allowed: dict[Any, str | None] = {}
+    rows = []
+    for case in cases:
+        scope = (case.account_id, case.region, case.pool_id)
+        if scope not in allowed:
+            allowed[scope] = may(request, "decide", case)
+        rows.append(queries.Row(case, allowed[scope], *queries.impact(case), repair=repairs.get(case.pk)))
+    if tab == "waiting":
+        now = clock.now()
+        rows.sort(key=lambda row: queries.urgency(row, now))
+    mine = sum(1 for row in rows if row.why_not is None)
+    return {
+        "tab": tab,
+        "tabs": [(name, title, counts[name]) for name, (title, _) in queries.TABS.items()],
+        "rows": rows[:PAGE_SIZE],
+        "more": counts[tab] - len(rows[:PAGE_SIZE]),
+        "mine": mine,
+        "others": len(rows) - mine,
+        "title": queries.TABS[tab][0],
+        "empty": queries.TABS[tab][1],
+        "bulk": tab == "waiting" and any(_like(row) for row in rows[:PAGE_SIZE]),
+        "calm": _calm() if not rows else {},
+    }
+
+
+def _like(row: queries.Row) -> bool:
+    return row.why_not is None and row.case.state == State.WAITING and row.case.instance_id is not None
+
+
+def _calm() -> dict[str, Any]:
+    """What an empty list should still tell: how much is watched, and when it was last looked at."""
+    return {
+        "instances": Instance.objects.filter(gone_at=None).count(),
+        "gpus": Gpu.objects.filter(instance__gone_at=None, instance__isnull=False).count(),
+        "looked": Source.objects.order_by("-succeeded_at").values_list("succeeded_at", flat=True).first(),
+    }

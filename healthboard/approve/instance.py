@@ -1,0 +1,61 @@
+"""The instance page: what each source says of it, what runs on it, what was done, and why nothing is done now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from healthboard.approve.why import why_nothing
+from healthboard.cases.models import Case
+from healthboard.fleet import queries as fleet
+from healthboard.fleet.models import Instance
+from healthboard.pages import live, page
+from healthboard.refusals import NotFound
+from healthboard.repairs.models import Repair
+
+
+@page
+def instance(request: HttpRequest, pk: int) -> HttpResponse:
+    found = fleet.instance(pk=pk)
+    if found is None:
+        raise NotFound("There is no such instance.")
+    cases = list(Case.objects.filter(instance=found).order_by("-pk")[:20])
+    repairs = list(Repair.objects.filter(instance=found).order_by("-pk")[:20])
+    mark = [
+        found.evidence_at, found.seen_at, found.node_seen_at, found.verdict, found.ecs_status, found.tasks_running,
+        [(c.pk, c.changed_at) for c in cases], [(r.pk, r.state, r.step, r.why_waiting) for r in repairs],
+    ]  # fmt: skip
+    return live(request, "instance.html", mark, lambda: context(found, cases, repairs))
+
+
+@page
+def by_name(request: HttpRequest, account: str, region: str, instance_id: str) -> HttpResponse:
+    found = Instance.objects.filter(account__account_id=account, region=region, instance_id=instance_id).first()
+    if found is None:
+        raise NotFound(f"{instance_id} is not known in account {account}, {region}.")
+    return redirect("instance", pk=found.pk)
+
+
+def context(found: Instance, cases: list[Case], repairs: list[Repair]) -> dict[str, Any]:
+    open_case = next((case for case in cases if case.open), None)
+    open_repair = next((repair for repair in repairs if repair.closed_at is None), None)
+    return {
+        "instance": found,
+        "stage": fleet.stage(
+            open_case.state if open_case else None, open_repair.state if open_repair else None, found.gone_at
+        ),
+        "case": open_case,
+        "repair": open_repair,
+        "why": why_nothing(found, open_case, open_repair),
+        "checks": fleet.checks(found),
+        "gpus": fleet.gpus(found),
+        "tasks": fleet.tasks(found),
+        "events": fleet.events(found, 50),
+        "intervals": fleet.intervals(found, 60),
+        "requests": fleet.requests(found, 10),
+        "cases": cases,
+        "repairs": repairs,
+        "replaces": Repair.objects.filter(replacement=found).select_related("instance").first(),
+    }

@@ -1,0 +1,151 @@
+"""System health: what we can see, what holds repairs back, and the switches for people who may throw them."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import django
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from healthboard import clock
+from healthboard.approve.context import frame
+from healthboard.approve.web import actor_of, log_in_again, see_other
+from healthboard.audit.models import AuditRow
+from healthboard.diagnosis import catalogue
+from healthboard.fleet.models import Instance, Pool, Source
+from healthboard.fleet.sources import blind
+from healthboard.pages import live, page, version
+from healthboard.people import access
+from healthboard.policies import matching
+from healthboard.refusals import Invalid, Refusal
+from healthboard.repairs import brakes, budget
+from healthboard.repairs.models import Breaker, Pause, Repair
+
+
+@page
+def system(request: HttpRequest) -> HttpResponse:
+    mark = [
+        list(Source.objects.values_list("pk", "succeeded_at", "error")),
+        list(Breaker.objects.filter(released_at=None).values_list("pk", flat=True)),
+        list(Pause.objects.filter(ended_at=None).values_list("pk", "until")),
+        list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),
+        AuditRow.objects.filter(verb__startswith="invariants.").order_by("-pk").values_list("pk", flat=True).first(),
+        sorted(_beats().items()),
+    ]
+    return live(request, "system.html", version(mark), lambda: context(request))
+
+
+def context(request: HttpRequest) -> dict[str, Any]:
+    now = clock.now()
+    sources = list(Source.objects.select_related("account").order_by("account", "region", "name", "scope"))
+    for source in sources:
+        source.blind = blind(source, now)
+    return {
+        "switch": frame(request).switch,
+        "sources": sources,
+        "beats": _beats(),
+        "breakers": Breaker.objects.filter(released_at=None).select_related("account").order_by("-opened_at"),
+        "released": Breaker.objects.filter(released_at__isnull=False).order_by("-released_at")[:5],
+        "pauses": Pause.objects.filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
+        "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
+        "pools": _budgets(),
+        "invariants": AuditRow.objects.filter(verb__startswith="invariants.").order_by("-pk").first(),
+        "versions": _versions(),
+        "may": {verb: access.why_not(request.user, verb) for verb in ("stop", "resume", "release", "pause")},
+    }
+
+
+def _budgets() -> list[dict[str, Any]]:
+    """Pools with their size, what is out, and what may be."""
+    policies, rows = matching.snapshots(), []
+    for pool in Pool.objects.select_related("account", "cluster").order_by("account", "region", "name"):
+        idle = matching.Target(pool.account.account_id, pool.region, pool.cluster.name, pool.name)
+        values = matching.combine(policies, [idle]).values
+        rows.append({"pool": pool, "used": budget.usage(pool, values)})
+    return rows
+
+
+def _beats() -> dict[str, Any]:
+    """When the canary, the beat and each queue last ran: rows of the audit-free liveness table, if there are any."""
+    return {}
+
+
+def _versions() -> list[tuple[str, str]]:
+    return [
+        ("Mode", settings.MODE),
+        ("Xid catalogue", catalogue.version()),
+        ("Django", django.get_version()),
+        ("Python", platform.python_version()),
+        ("Database", settings.DATABASES["default"]["ENGINE"].rsplit(".", 1)[-1]),
+    ]
+
+
+def _do(request: HttpRequest, said: str, act: Callable[[], object]) -> HttpResponse:
+    """Carry out a switch's form; what is refused is shown on the page, a stale log-in leads to a fresh one."""
+    where = reverse("system")
+    try:
+        act()
+    except Refusal as refusal:
+        if refusal.details.get("again"):
+            return log_in_again(where)
+        shown = {**context(request), "shown": "", "refusal": refusal}
+        return render(request, "system.html", shown, status=refusal.status)
+    return see_other(request, where, said)
+
+
+def _reason(request: HttpRequest) -> str:
+    return request.POST.get("reason", "").strip()
+
+
+@page
+@require_POST
+def stop(request: HttpRequest) -> HttpResponse:
+    return _do(request, "Everything is stopped.", lambda: brakes.stop(actor_of(request), _reason(request)))
+
+
+@page
+@require_POST
+def resume(request: HttpRequest) -> HttpResponse:
+    def act() -> None:
+        if not _reason(request):
+            raise Invalid("Say why it is safe to go on.")
+        brakes.resume(actor_of(request), _reason(request))
+
+    return _do(request, "Repairs may go on.", act)
+
+
+@page
+@require_POST
+def acting(request: HttpRequest) -> HttpResponse:
+    on = request.POST.get("on") == "1"
+    said = "Acting is on." if on else "Acting is off: healthboard only observes."
+    return _do(request, said, lambda: brakes.set_acting(on, actor_of(request), _reason(request)))
+
+
+@page
+@require_POST
+def release_breaker(request: HttpRequest, pk: int) -> HttpResponse:
+    """A breaker of a group case is released with the case, so that its members go their way."""
+    from healthboard.cases import lifecycle
+    from healthboard.cases.models import Case
+
+    def act() -> None:
+        group = Case.objects.filter(breaker=pk, instance=None, closed_at=None).first()
+        if group is not None:
+            lifecycle.release(group.pk, actor=actor_of(request), reason=_reason(request))
+        else:
+            brakes.release_breaker(pk, actor_of(request), _reason(request))
+
+    return _do(request, "Released.", act)
+
+
+@page
+@require_POST
+def end_pause(request: HttpRequest, pk: int) -> HttpResponse:
+    return _do(request, "The pause is over.", lambda: brakes.end_pause(pk, actor_of(request)))

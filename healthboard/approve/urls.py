@@ -1,0 +1,22 @@
+from django.urls import path
+
+from healthboard.approve import answers, bulk, case, inbox, instance, look, system
+
+urlpatterns = [
+    path("", inbox.inbox, name="inbox"),
+    path("cases/<int:case_id>/", case.case, name="case"),
+    path("cases/<int:case_id>/answer/<slug:kind>/", answers.answer, name="answer"),
+    path("cases/<int:case_id>/undo/", answers.undo, name="undo"),
+    path("cases/<int:case_id>/release/", answers.release, name="release"),
+    path("bulk/confirm/", bulk.confirm, name="bulk_confirm"),
+    path("bulk/", bulk.carry_out, name="bulk"),
+    path("instances/<int:pk>/", instance.instance, name="instance"),
+    path("instances/<slug:account>/<slug:region>/<slug:instance_id>/", instance.by_name, name="instance_by_name"),
+    path("system/", system.system, name="system"),
+    path("system/stop/", system.stop, name="stop"),
+    path("system/resume/", system.resume, name="resume"),
+    path("system/acting/", system.acting, name="acting"),
+    path("system/breakers/<int:pk>/release/", system.release_breaker, name="release_breaker"),
+    path("system/pauses/<int:pk>/end/", system.end_pause, name="end_pause"),
+    path("look/", look.look, name="look"),
+]

@@ -1,0 +1,62 @@
+"""Reads of the record, newest first, by the filters of an address."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+
+from healthboard.audit.models import AuditRow
+
+FILTERS = ("who", "verb", "instance", "case", "repair", "since", "until")
+
+
+def rows(params: dict[str, str]) -> QuerySet[AuditRow]:
+    """`who` and `verb` match a part; `since` and `until` are dates (UTC, both included); a bad value is left out."""
+    found = AuditRow.objects.order_by("-pk")
+    if params.get("who"):
+        found = found.filter(actor__icontains=params["who"])
+    if params.get("verb"):
+        found = found.filter(verb__startswith=params["verb"])
+    if params.get("instance"):
+        found = found.filter(instance__icontains=params["instance"])
+    for name in ("case", "repair"):
+        if params.get(name, "").isdigit():
+            found = found.filter(**{f"{name}_id": int(params[name]) % 2**63})
+    if since := _date(params.get("since", "")):
+        found = found.filter(at__gte=since)
+    if until := _date(params.get("until", "")):
+        found = found.filter(at__lt=until + timedelta(days=1))
+    return found
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def verbs() -> list[str]:
+    """First parts of the verbs in use: case, repair, switch …"""
+    return sorted({verb.split(".")[0] for verb in AuditRow.objects.order_by().values_list("verb", flat=True).distinct()})
+
+
+def as_dict(row: AuditRow) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "at": row.at,
+        "actor": row.actor,
+        "via": row.via,
+        "verb": row.verb,
+        "subject": row.subject,
+        "account": row.account,
+        "region": row.region,
+        "instance": row.instance,
+        "case": row.case_id,
+        "repair": row.repair_id,
+        "summary": row.summary,
+        "request_id": row.request_id,
+        "payload_hash": row.payload_hash,
+    }

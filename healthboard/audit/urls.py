@@ -1,0 +1,5 @@
+from django.urls import path
+
+from healthboard.audit import views
+
+urlpatterns = [path("audit/", views.audit, name="audit")]

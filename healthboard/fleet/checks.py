@@ -1,0 +1,76 @@
+"""An instance's checks side by side, out of its open intervals: one status, its source, and how old it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from healthboard.fleet.models import Head, Instance, Interval
+
+#: reading -> (who runs the check, its name in words, in the order in which a page shows them)
+KNOWN = {
+    "EC2_SYSTEM": ("EC2", "System status"),
+    "EC2_INSTANCE": ("EC2", "Instance status"),
+    "EC2_ATTACHED_EBS": ("EC2", "Attached EBS"),
+    "EC2_SCHEDULED_EVENT": ("EC2", "Scheduled event"),
+    "AGENT_CONNECTIVITY": ("ECS", "Agent connectivity"),
+    "CONTAINER_RUNTIME": ("ECS", "Container runtime"),
+    "ACCELERATED_COMPUTE": ("ECS", "Accelerated compute"),
+    "DAEMON": ("ECS", "Daemon"),
+    "NVML": ("Node", "NVML"),
+    "GPU_COUNT": ("Node", "GPU count"),
+    "FABRIC": ("Node", "Fabric"),
+    "TASKS": ("healthboard", "Tasks"),
+}
+STATUSES = ("OK", "IMPAIRED", "INSUFFICIENT_DATA", "INITIALIZING")
+#: a head that was not confirmed for this long says nothing any more
+STALE = timedelta(minutes=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    by: str
+    title: str
+    status: str
+    value: str
+    since: datetime
+    last: datetime
+    stale: bool
+
+
+def read(instance: Instance, heads: Iterable[Head], intervals: Iterable[Interval], now: datetime) -> list[Check]:
+    """Checks in the order of `KNOWN`; what was not confirmed lately is INSUFFICIENT_DATA, never OK."""
+    last = {head.pk: head.last_at for head in heads}
+    found = []
+    for interval in intervals:
+        if interval.name not in KNOWN or interval.gpu:
+            continue
+        by, title = KNOWN[interval.name]
+        seen = last[interval.head_id]
+        stale = now - seen > STALE
+        status = "INSUFFICIENT_DATA" if stale else _status(interval.name, interval.value, instance)
+        found.append(Check(by, title, status, _words(interval.value), interval.since, seen, stale))
+    order = [title for _, title in KNOWN.values()]
+    return sorted(found, key=lambda check: order.index(check.title))
+
+
+def _status(name: str, value: Any, instance: Instance) -> str:
+    if value in STATUSES:
+        return str(value)
+    if name == "EC2_SCHEDULED_EVENT":
+        return "IMPAIRED" if value else "OK"
+    if name == "NVML":
+        return "OK" if value == "ok" else "INSUFFICIENT_DATA"
+    if name == "GPU_COUNT":
+        if value is None or instance.gpus_expected is None:
+            return "INSUFFICIENT_DATA"
+        return "OK" if value >= instance.gpus_expected else "IMPAIRED"
+    return "INSUFFICIENT_DATA"
+
+
+def _words(value: Any) -> str:
+    if value in STATUSES:
+        return ""
+    return "none" if value is None else str(value)

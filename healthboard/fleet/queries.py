@@ -1,0 +1,213 @@
+"""Reads about the fleet: the table with its filters, and what the pages of one instance show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from ipaddress import ip_address
+from typing import Any
+
+from django.db.models import Case, Count, F, FilteredRelation, IntegerField, Max, Q, QuerySet, Value, When
+from django.db.models.functions import Coalesce
+
+from healthboard import clock
+from healthboard.diagnosis.signals import VERDICT_ORDER
+from healthboard.fleet import checks as checking
+from healthboard.fleet.models import Gpu, HealthEvent, Instance, Interval, NodeRequest, Task
+
+#: filter in the address -> the column it compares
+FILTERS = {
+    "health": "verdict",
+    "pool": "pool__name",
+    "zone": "zone",
+    "type": "instance_type",
+    "owner": "owner",
+    "cluster": "cluster__name",
+    "account": "account__account_id",
+    "region": "region",
+}
+_RANK = Case(
+    *[When(verdict=str(verdict), then=Value(rank)) for rank, verdict in enumerate(VERDICT_ORDER)],
+    default=Value(9), output_field=IntegerField(),
+)  # fmt: skip
+#: column in the address -> what is sorted by; never null, so that paging by key skips nothing
+SORTS: dict[str, Any] = {
+    "health": _RANK,
+    "instance": F("instance_id"),
+    "pool": Coalesce("pool__name", Value("")),
+    "zone": F("zone"),
+    "type": F("instance_type"),
+    "tasks": F("tasks_running"),
+    "since": Coalesce("verdict_since", "first_seen_at"),
+}
+STAGES = ("waiting", "asking", "held", "snoozed", "observed", "scheduled", "running", "undoing", "decided", "none")
+
+
+def stage(case_state: str | None, repair_state: str | None, gone: datetime | None = None) -> str:
+    """How far our own work has come with an instance: of its open repair, else of its open case."""
+    if repair_state:
+        return repair_state.lower()
+    if case_state:
+        return case_state.lower()
+    return "gone" if gone else "none"
+
+
+def _stage_filter(name: str) -> Q:
+    if name == "none":
+        return Q(open_repair__isnull=True, open_case__isnull=True)
+    if name in ("scheduled", "running", "asking", "undoing"):
+        return Q(open_repair__state=name.upper())
+    return Q(open_repair__isnull=True, open_case__state=name.upper())
+
+
+def instances(params: dict[str, str]) -> QuerySet[Instance]:
+    """Instances by the filters of an address: `FILTERS`, `q`, `stage` and `gone`; an unknown value matches nothing."""
+    rows = Instance.objects.annotate(
+        open_case=FilteredRelation("cases", condition=Q(cases__closed_at=None)),
+        open_repair=FilteredRelation("repairs", condition=Q(repairs__closed_at=None)),
+    )
+    if not params.get("gone"):
+        rows = rows.filter(gone_at=None)
+    for name, column in FILTERS.items():
+        if value := params.get(name):
+            rows = rows.filter(**{column: value})
+    if params.get("stage") in STAGES:
+        rows = rows.filter(_stage_filter(params["stage"]))
+    for word in (params.get("q") or "").split()[:5]:
+        rows = rows.filter(_search(word))
+    return rows
+
+
+def _search(word: str) -> Q:
+    """An instance by (part of) its id, address, pool, zone or code, or by a GPU's UUID or serial, or a task."""
+    gpu = Gpu.objects.filter(Q(uuid__istartswith=word) | Q(serial=word), instance__isnull=False).values("instance")
+    task = Task.objects.filter(Q(arn__endswith=word) | Q(family=word) | Q(workload__name=word)).values("instance")
+    code = f"XID_{word}" if word.isdigit() else word.upper().replace(" ", "_")
+    found = (
+        Q(instance_id__icontains=word)
+        | Q(pool__name__icontains=word)
+        | Q(zone__iexact=word)
+        | Q(verdict_code=code)
+        | Q(pk__in=gpu)
+        | Q(pk__in=task)
+    )
+    return found | Q(private_ip=word) if _is_address(word) else found
+
+
+def _is_address(word: str) -> bool:
+    try:
+        return bool(ip_address(word))
+    except ValueError:
+        return False
+
+
+def shown(rows: QuerySet[Instance]) -> QuerySet[Instance]:
+    """With all that a row of the table shows, in one query."""
+    return rows.select_related("account", "cluster", "pool").annotate(
+        case_id=F("open_case__id"),
+        case_state=F("open_case__state"),
+        repair_id=F("open_repair__id"),
+        repair_state=F("open_repair__state"),
+        repair_step=F("open_repair__step"),
+    )
+
+
+def in_order(rows: QuerySet[Instance], sort: str, after: list[Any] | None) -> QuerySet[Instance]:
+    """Ordered by `sort` (a leading minus reverses), continued after the key of the last row shown."""
+    down, name = sort.startswith("-"), sort.lstrip("-")
+    rows = rows.annotate(sort_key=SORTS.get(name, SORTS["health"]))
+    if after is not None:
+        beyond = "lt" if down else "gt"
+        rows = rows.filter(Q(**{f"sort_key__{beyond}": after[0]}) | Q(sort_key=after[0], pk__gt=after[1]))
+    return rows.order_by("-sort_key" if down else "sort_key", "pk")
+
+
+def health_counts(params: dict[str, str]) -> list[tuple[str, int]]:
+    """(verdict, instances) under the other filters, worst first; the sum of them too, as ``all``."""
+    rows = instances({**params, "health": ""}).order_by().values_list("verdict").annotate(n=Count("pk"))
+    found = dict(rows)
+    return [(str(v), found[v]) for v in VERDICT_ORDER if v in found]
+
+
+def choices() -> dict[str, list[str]]:
+    """Values that the filters offer."""
+    live = Instance.objects.filter(gone_at=None)
+    columns = {name: column for name, column in FILTERS.items() if name != "health"}
+    return {
+        name: sorted(v for v in live.order_by().values_list(column, flat=True).distinct() if v)
+        for name, column in columns.items()
+    }
+
+
+def fleet_version() -> list[Any]:
+    """Cheap values that change whenever the table would."""
+    live = Instance.objects.aggregate(n=Count("pk"), seen=Max("seen_at"), read=Max("evaluated_at"), gone=Max("gone_at"))
+    cases = Instance.cases.rel.related_model.objects.aggregate(at=Max("changed_at"), pk=Max("pk"))
+    repairs = Instance.repairs.rel.related_model.objects.filter(closed_at=None).values_list("pk", "state", "step")
+    return [live, cases, list(repairs[:500])]
+
+
+def as_dict(row: Instance) -> dict[str, Any]:
+    """A row for CSV and JSON."""
+    return {
+        "instance_id": row.instance_id,
+        "account": row.account.account_id,
+        "region": row.region,
+        "cluster": row.cluster.name if row.cluster else "",
+        "pool": row.pool.name if row.pool else "",
+        "zone": row.zone,
+        "type": row.instance_type,
+        "owner": row.owner,
+        "health": row.verdict,
+        "code": row.verdict_code,
+        "health_since": row.verdict_since,
+        "stage": stage(row.case_state, row.repair_state, row.gone_at),
+        "ec2_state": row.state,
+        "ecs_status": row.ecs_status,
+        "agent_connected": row.agent_connected,
+        "gpus": row.gpus_expected,
+        "tasks": row.tasks_running,
+        "seen_at": row.seen_at,
+        "node_seen_at": row.node_seen_at,
+    }
+
+
+def instance(**key: Any) -> Instance | None:
+    return Instance.objects.select_related("account", "cluster", "pool").filter(**key).first()
+
+
+def checks(of: Instance) -> list[checking.Check]:
+    return checking.read(of, of.heads.all(), of.intervals.filter(until=None), clock.now())
+
+
+def gpus(of: Instance) -> list[Gpu]:
+    return list(of.gpus.order_by("index", "uuid"))
+
+
+def tasks(of: Instance) -> list[Task]:
+    return list(of.tasks.select_related("workload").order_by("workload__name", "started_at"))
+
+
+def events(of: Instance, most: int) -> list[HealthEvent]:
+    return list(of.events.order_by("-last_at", "-pk")[:most])
+
+
+def intervals(of: Instance, most: int) -> list[Interval]:
+    """Newest first; an open one holds until its channel's head."""
+    return list(of.intervals.select_related("head").order_by("-since", "-pk")[:most])
+
+
+def requests(of: Instance, most: int) -> list[NodeRequest]:
+    return list(of.requests.order_by("-pk")[:most])
+
+
+def by_ids(near: Any, ids: Iterable[str]) -> list[Instance]:
+    """Instances by their EC2 ids, in the account and region of `near`."""
+    wanted = list(ids)
+    if not wanted:
+        return []
+    return list(
+        Instance.objects.filter(account=near.account_id, region=near.region, instance_id__in=wanted).order_by(
+            "instance_id"
+        )
+    )

@@ -1,0 +1,101 @@
+"""What every page shares: who may see it, the fragment that is polled, and addresses that hold a page's state."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+
+from healthboard.people import access
+from healthboard.refusals import Refusal
+
+PAGE_SIZE = 100
+
+
+def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A view for people with any role. Not logged in: to the log-in page, by header where htmx asks, so that a log-in
+    form is never swapped into a table. Nothing is kept by the browser or a proxy."""
+
+    @functools.wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_authenticated:
+            answer = redirect_to_login(request.get_full_path())
+            if request.headers.get("HX-Request"):
+                where = redirect_to_login(request.headers.get("HX-Current-URL", "/")).url
+                answer = HttpResponse(status=401, headers={"HX-Redirect": where})
+        elif why := access.why_not(request.user, "view"):
+            raise PermissionDenied(why)
+        else:
+            try:
+                answer = view(request, *args, **kwargs)
+            except Refusal as refusal:
+                answer = refused(request, refusal)
+        answer["Cache-Control"] = "no-store"
+        patch_vary_headers(answer, ["HX-Request", "Cookie"])
+        return answer
+
+    return guarded
+
+
+def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
+    """The refusal as a page of its own, with its status."""
+    return render(request, "refused.html", {"refusal": refusal}, status=refusal.status)
+
+
+def version(*parts: Any) -> str:
+    """A short name for what a page shows, out of cheap values (counts, newest times) that change when it does."""
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+
+
+def live(request: HttpRequest, template: str, shown: str, build: Callable[[], dict[str, Any]]) -> HttpResponse:
+    """The page; to htmx its `live` fragment; 204 to a poll that already shows `shown`. `build` runs only if needed."""
+    from healthboard.approve.context import frame_version
+
+    shown = version(shown, frame_version(request))
+    if not request.headers.get("HX-Request"):
+        return render(request, template, {**build(), "shown": shown})
+    if request.headers.get("X-Shown") == shown:
+        return HttpResponse(status=204)
+    context = {**build(), "shown": shown, "fragment": True}
+    answer = render(request, f"{template}#live", context)
+    answer.content += render(request, "_frame.html", {"fragment": True}).content
+    if request.headers.get("HX-Trigger") == "filters":
+        answer["HX-Push-Url"] = f"{request.path}{query(request)}"
+    return answer
+
+
+def query(request: HttpRequest, drop: tuple[str, ...] = (), **change: Any) -> str:
+    """The query string of this page with some values changed (None removes), empty values and paging left out."""
+    params = request.GET.copy()
+    for key in ("after", *drop):
+        params.pop(key, None)
+    for key, value in change.items():
+        params.pop(key, None)
+        if value not in (None, ""):
+            params[key] = str(value)
+    for key in [key for key, values in params.lists() if not any(values)]:
+        params.pop(key)
+    return f"?{params.urlencode()}" if params else "?"
+
+
+def pack(key: list[Any]) -> str:
+    """A keyset cursor as one opaque word for the address."""
+    return base64.urlsafe_b64encode(json.dumps(key, default=str).encode()).decode().rstrip("=")
+
+
+def unpack(word: str, length: int) -> list[Any] | None:
+    """The cursor's values, or None for an absent or damaged one (the first page is shown then)."""
+    try:
+        key = json.loads(base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)))
+    except (ValueError, UnicodeDecodeError):
+        return None
+    return key if isinstance(key, list) and len(key) == length else None

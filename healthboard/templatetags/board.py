@@ -1,0 +1,131 @@
+"""Tags for status, time and addresses, so that every page shows them alike. Output is escaped by `format_html`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from healthboard import clock, pages, words
+
+register = template.Library()
+
+
+@register.simple_tag
+def icon(name: str, label: str = "") -> SafeString:
+    """A symbol of the sprite; decorative unless it gets a label."""
+    address = f"{static('board/icons.svg')}#{name}"
+    if label:
+        return format_html(
+            '<svg class="icon" role="img" aria-label="{}"><use href="{}"></use></svg>', label, address
+        )
+    return format_html('<svg class="icon" aria-hidden="true"><use href="{}"></use></svg>', address)
+
+
+@register.simple_tag
+def mark(kind: str, value: str, *, bare: bool = False, word: str = "") -> SafeString:
+    """Shape, word and colour of a value of `words.KINDS[kind]`; what is not known is shown grey, as it is."""
+    value = str(value or "")
+    found = words.KINDS[kind].get(value) or words.Mark(value or "Unknown", "blind", "question")
+    return format_html(
+        '<span class="mark {}{}"{}>{}<span class="word">{}</span></span>',
+        found.tone,
+        " bare" if bare else "",
+        format_html(' title="{}"', found.hint) if found.hint else "",
+        icon(found.icon),
+        word or found.word,
+    )
+
+
+@register.simple_tag
+def when(at: datetime | None, *, never: str = "never") -> SafeString | str:
+    """A moment: relative text (kept current by the script), the exact UTC time in the title."""
+    if at is None:
+        return never
+    return _time(at, "data-age", words.ago(at, clock.now()))
+
+
+@register.simple_tag
+def until(at: datetime | None, *, over: str = "now") -> SafeString | str:
+    """A countdown to a moment, without the word "in"."""
+    if at is None:
+        return "—"
+    left = (at - clock.now()).total_seconds()
+    return _time(at, format_html('data-until="{}"', over), words.span(left) if left > 0 else over)
+
+
+@register.simple_tag
+def clock_time(at: datetime | None) -> SafeString | str:
+    """Time of day in UTC to the second; the date is in the title."""
+    return _time(at, "", f"{at:%H:%M:%S}") if at else "—"
+
+
+def _time(at: datetime, attribute: str, text: str) -> SafeString:
+    return format_html(
+        '<time datetime="{}" title="{}" {}>{}</time>',
+        f"{at:%Y-%m-%dT%H:%M:%S}Z", f"{at:%Y-%m-%d %H:%M:%S} UTC", mark_safe(attribute), text,
+    )  # fmt: skip
+
+
+@register.filter
+def action(value: str) -> str:
+    return words.action(value)
+
+
+@register.filter
+def resolution(value: str) -> str:
+    return words.RESOLUTIONS.get(value, value)
+
+
+@register.filter
+def vendor(value: str) -> str:
+    return words.VENDORS.get(value, value)
+
+
+@register.filter
+def owner(value: str) -> str:
+    return words.OWNERS.get(value, value)
+
+
+@register.filter
+def mode(value: str) -> str:
+    return words.MODES.get(value, value)
+
+
+@register.filter
+def counted(number: int | None, noun: str) -> str:
+    """``{{ 3|counted:"task" }}`` -> ``3 tasks``; a noun pair is given as ``entry,entries``."""
+    one, _, many = noun.partition(",")
+    return "unknown" if number is None else words.count(number, one, many)
+
+
+@register.filter
+def listing(parts: list[Any]) -> str:
+    return words.listing([str(part) for part in parts or []])
+
+
+@register.filter
+def lasted(start: datetime | None, end: datetime | None) -> str:
+    """How long from start to end, or until now where it has not ended."""
+    return words.span(((end or clock.now()) - start).total_seconds()) if start else ""
+
+
+@register.filter
+def get(mapping: Any, key: Any) -> Any:
+    return mapping.get(key) if hasattr(mapping, "get") else None
+
+
+@register.simple_tag(takes_context=True)
+def address(context: template.Context, **change: Any) -> str:
+    """This page's query string with some values changed; ``None`` removes one."""
+    return pages.query(context["request"], **change)
+
+
+@register.filter
+def splitted(text: str) -> list[str]:
+    """Words of a constant in a template."""
+    return text.split()

@@ -1,0 +1,112 @@
+"""Screenshots of every page at 1440 and 390 px, light and dark, from a scratch database.
+
+    python tests/browser/shots.py FOLDER [name …]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+def main(folder: Path, only: list[str]) -> None:
+    home = Path(tempfile.mkdtemp(prefix="healthboard-shots-"))
+    os.environ.update(
+        HEALTHBOARD_HOME=str(home), HEALTHBOARD_MODE="sandbox", DJANGO_SETTINGS_MODULE="healthboard.settings",
+        DATABASE_URL=f"sqlite:///{home}/shots.sqlite3", REDIS_URL="redis://127.0.0.1:1/0", HEALTHBOARD_LOG_LEVEL="ERROR",
+        DJANGO_ALLOW_ASYNC_UNSAFE="1",
+    )  # fmt: skip
+    sys.path.insert(0, str(ROOT))
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    from tests.browser import scene
+
+    found = scene.fill()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        _shoot(folder, only, pages(found))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def pages(found: dict) -> dict[str, str]:
+    """name -> address, for the scene."""
+    case = f"/cases/{found['case'].pk}/"
+    return {
+        "inbox": "/", "inbox-running": "/?tab=running", "inbox-held": "/?tab=held", "inbox-empty": "/?tab=repaired",
+        "case": case, "case-running": f"/cases/{found['running'].pk}/", "case-undo": f"/cases/{found['undoable'].pk}/",
+        "case-group": f"/cases/{found['group'].pk}/", "case-hostile": f"/cases/{found['evil'].pk}/",
+        "answer": f"{case}answer/override/", "release": f"/cases/{found['group'].pk}/release/",
+        "fleet": "/fleet/", "fleet-none": "/fleet/?q=nothing-like-it",
+        "instance": f"/instances/{found['sick'].pk}/", "instance-hostile": f"/instances/{found['evil'].instance_id}/",
+        "repairs": "/repairs/", "repair": f"/repairs/{found['running_repair'].pk}/",
+        "repair-asks": f"/repairs/{found['asking_repair'].pk}/", "audit": "/audit/", "system": "/system/",
+    }  # fmt: skip
+
+
+def _shoot(folder: Path, only: list[str], addresses: dict[str, str]) -> None:
+    from playwright.sync_api import sync_playwright
+
+    from tests.factories import PASSWORD
+    from tests.services import spare_port
+
+    port = spare_port()
+    command = [sys.executable, "-m", "gunicorn", "healthboard.wsgi", f"--bind=127.0.0.1:{port}", "--threads=4", "--log-level=error"]
+    server = subprocess.Popen(command, cwd=ROOT)
+    base = f"http://127.0.0.1:{port}"
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        except OSError:
+            time.sleep(0.1)
+    try:
+        _walk(folder, only, addresses, base, PASSWORD, sync_playwright)
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _walk(folder, only, addresses, base, password, sync_playwright) -> None:
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        for width in (1440, 390):
+            for theme in ("light", "dark"):
+                context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
+                page = context.new_page()
+                page.on("console", lambda m: print("console:", m.text) if m.type in ("error", "warning") else None)
+                page.goto(f"{base}/accounts/login/")
+                if not only or "login" in only:
+                    page.screenshot(path=folder / f"login-{width}-{theme}.png", full_page=True)
+                page.fill("#id_username", "admin")
+                page.fill("#id_password", password)
+                page.click("button.do")
+                for name, address in addresses.items():
+                    if only and name not in only:
+                        continue
+                    answer = page.goto(f"{base}{address}")
+                    if answer.status != 200:
+                        print(name, answer.status)
+                    page.screenshot(path=folder / f"{name}-{width}-{theme}.png", full_page=True)
+                context.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
