@@ -21,6 +21,12 @@ if os.environ.get("HEALTHBOARD_TEST_DB") != "sqlite":
     _postgres = Postgres.start(_HOME / "postgres")
     os.environ["DATABASE_URL"] = _postgres.url
 os.environ["REDIS_URL"] = "redis://127.0.0.1:1/0"  # refused at once: messages are only wake-ups
+# Here and not in pyproject.toml: from there pytest-django reads the settings before this file has run.
+os.environ["DJANGO_SETTINGS_MODULE"] = "healthboard.settings"
+
+from django.conf import settings  # noqa: E402
+
+assert settings.HOME == _HOME.resolve(), "settings were read before the environment was made"
 
 
 def pytest_unconfigure(config):

@@ -96,7 +96,7 @@ def save(policy: Policy, *, actor: Actor, reason: str) -> PolicyVersion:
     before = None
     if policy.pk:
         # two admins at once take turns, so that numbers never collide
-        stored = Policy.objects.select_for_update().select_related("current").get(pk=policy.pk)
+        stored = Policy.objects.select_for_update(of=("self",)).select_related("current").get(pk=policy.pk)
         policy.is_default = stored.is_default
         before = stored.current.data if stored.current else None
         if before is not None:
