@@ -96,22 +96,17 @@ def _update(case: Case, instance: Instance, seen: Reread) -> Case:
     worse = case.verdict != Verdict.HARDWARE and a.verdict == Verdict.HARDWARE
     fields = {**_reading_fields(instance, seen, judged), "clear_since": None}
     fresh = plans.build(instance, judged, seen.policy.values)
-    changes = _changes(case, fields, fresh)
-    if new_hash != case.evidence_hash:
-        _keep_evidence(case, seen)
-        changes.append("the evidence")
     if case.state == State.DECIDED:
         # the decision stands on what it was shown; the repair checks again by itself before it acts
         fields = {k: fields[k] for k in ("verdict", "code", "codes", "gpu", "title", "why", "may_act", "clear_since")}
         fields["evidence_hash"] = new_hash
-    else:
-        fields |= {"plan": fresh, "evidence_hash": new_hash}
-        if new_hash != case.evidence_hash or plans.material(fresh) != plans.material(case.plan):
-            fields["plan_version"] = case.plan_version + 1
-            history = [*case.plan.get("changed", []), {"version": case.plan_version + 1, "what": changes}]
-            fresh["changed"] = history[-10:]
-        elif "changed" in case.plan:
-            fresh["changed"] = case.plan["changed"]
+        fresh = case.plan
+    changes = _changes(case, fields, fresh)
+    if new_hash != case.evidence_hash:
+        _keep_evidence(case, seen)
+        changes.append("the evidence")
+    if case.state != State.DECIDED:
+        _renew_plan(case, fields, fresh, new_hash, changes)
     _write(case, **fields, touch=bool(changes))
     if changes:
         verb = "case.escalated" if worse else "case.evidence"
@@ -120,6 +115,15 @@ def _update(case: Case, instance: Instance, seen: Reread) -> Case:
         _move(case, State.WAITING, EVIDENCE, "woken: the evidence got worse")
     _route(case, instance, seen, judged)
     return case
+
+
+def _renew_plan(case: Case, fields: dict[str, Any], fresh: dict[str, Any], new_hash: str, changes: list[str]) -> None:
+    """A plan that differs in what an approval rests on gets a new version, with what changed in words."""
+    history = case.plan.get("changed", [])
+    if new_hash != case.evidence_hash or plans.material(fresh) != plans.material(case.plan):
+        fields["plan_version"] = case.plan_version + 1
+        history = [*history, {"version": case.plan_version + 1, "what": changes}][-10:]
+    fields |= {"plan": {**fresh, "changed": history}, "evidence_hash": new_hash}
 
 
 def _reading_fields(instance: Instance, seen: Reread, judged: Judgement) -> dict[str, Any]:
@@ -140,7 +144,7 @@ def _reading_fields(instance: Instance, seen: Reread, judged: Judgement) -> dict
 def _changes(case: Case, fields: dict[str, Any], fresh: dict[str, Any]) -> list[str]:
     changes = []
     for name, words in (("verdict", "verdict"), ("action", "action"), ("mode", "mode")):
-        if getattr(case, name) != fields[name]:
+        if getattr(case, name) != fields.get(name, getattr(case, name)):
             changes.append(f"{words} {getattr(case, name)} → {fields[name]}")
     if set(case.codes) != set(fields["codes"]):
         changes.append(f"codes {', '.join(case.codes)} → {', '.join(fields['codes'])}")

@@ -103,10 +103,7 @@ def _carry_on(run: Run) -> Wait | None:
         _answered(run, given)
     for _ in range(PASSES):
         run.forget()
-        if repair.state == State.UNDOING:
-            wait = _undo_pass(run)
-        else:
-            wait = _step_pass(run)
+        wait = _undo_pass(run) if repair.state == State.UNDOING else _step_pass(run)
         if wait is not None or repair.state not in (State.RUNNING, State.UNDOING):
             return wait if repair.state not in (State.ASKING,) else Wait(60)
     return Wait(1)

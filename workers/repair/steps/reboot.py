@@ -102,7 +102,10 @@ def diagnose(run: Run) -> Result:
         return Wait(5, "the reporter runs diagnose-1")
     if request.ok:
         return Done("diagnose-1 passed")
-    failed = ", ".join(c.get("name", "?") for c in request.checks if not c.get("ok", True)) or "see its output"
+    if request.ok is None:
+        run.remember(diagnose_request=None)
+        return Ask("The diagnostic could not run on the node.", (_AGAIN, _REPLACE, _RETURN))
+    failed = ", ".join(c.get("name", "?") for c in request.checks if c.get("ok") is False) or "see its output"
     return Climb(f"diagnose-1 failed after the reboot: {failed}")
 
 
@@ -177,7 +180,8 @@ def ask_node(run: Run) -> Result:
         )  # fmt: skip
         run.remember(diagnose_request=request.pk)
     if request.answered_at is not None:
-        return Done("diagnose-1 passed" if request.ok else "diagnose-1 failed: see the answer on the case")
+        words = {True: "passed", False: "failed: see the answer on the case", None: "could not run on the node"}
+        return Done(f"diagnose-1 {words[request.ok]}")
     if clock.now() > request.expires_at:
         return Done("the node did not answer diagnose-1")
     return Wait(5, "waiting for the node's answer")
