@@ -32,6 +32,7 @@ class Fault:
     cure: str
     ends: str = REBOOT
     lines: tuple[str, ...] = ()
+    #: what the kernel says when the fault is taken away
     clear_lines: tuple[str, ...] = ()
     gpu: Mapping[str, Any] = field(default_factory=dict)
     nvml: Mapping[str, Any] = field(default_factory=dict)
@@ -86,7 +87,7 @@ _FAULTS = (
     _xid(64, BOTH, HW, "REPLACE", "replace",
          "DRAM Retirement failed due to full inforom object at 0x00000003e2d7a000", ends=HOST, gpu=REMAP_FAILED,
          check=("row_remap", "row remapping failed: spare rows are used up")),
-    _xid(74, KERNEL, AMB, "DIAGNOSE", "reboot or replace",
+    _xid(74, KERNEL, AMB, "REBOOT", "reboot or replace",
          "NVLink: fatal error detected on link 9(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)",
          check=("nvlink", "errors on link 9")),
     _xid(79, BOTH, HW, "REPLACE", "replace (a reboot keeps the host)", "GPU has fallen off the bus.", pid=False,
@@ -123,6 +124,7 @@ _FAULTS = (
          check=("init", "the GPU does not initialise")),
     _xid(154, BOTH, HW, "REBOOT", "reboot or replace",
          "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", pid=False, gpu=NODE_REBOOT,
+         clear_lines=(_x(154, "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)", False),),
          check=("recovery_action", "node reboot required")),
     Fault("ROW_REMAP_PENDING", "NVML", WATCH, "WATCH", "none: applied at the next reset",
           gpu={"row_remap": {"uncorrectable": 1, "pending": True}}),
@@ -159,7 +161,7 @@ _FAULTS = (
           ends=NEVER, flags=frozenset({"slow_reboot"})),
     Fault("NO_CAPACITY", "launches of this type in this zone fail", OK, "NONE", "--clear", ends=NEVER,
           flags=frozenset({"shortage"})),
-    Fault("AGENT_BLINK", "the agent reconnects within seconds", OK, "NONE", "passes by itself", ends=MOMENT,
+    Fault("AGENT_BLINK", "the agent reconnects within seconds", UNK, "NONE", "passes by itself", ends=MOMENT,
           flags=frozenset({"blink"})),
 )  # fmt: skip
 

@@ -84,10 +84,9 @@ def clear(world: World, instance: Instance, code: str, gpu: int | None = None) -
             world.remove(shortage)
         return
     gone = [f for f in instance.faults if f["code"] == code and gpu in (None, f["gpu"])]
-    if code == "XID_154":
-        for record in gone:
-            say(world, instance, record["gpu"], "NVRM: Xid (PCI:{pci}): 154, GPU recovery action changed from "
-                "0x2 (Node Reboot Required) to 0x0 (None)")  # fmt: skip
+    for record in gone:
+        for line in fault.clear_lines:
+            say(world, instance, record["gpu"], line)
     instance.faults = [f for f in instance.faults if f not in gone]
     if "event" in fault.flags:
         instance.events = [

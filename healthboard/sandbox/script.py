@@ -39,9 +39,9 @@ class Script:
         """Call with the lock held, at every tick."""
         world, now = self.world, self.world.now()
         state = world.counters.script
+        if now < self.sandbox.started_at + WAIT_FOR_NODES_S and crew.enrolled_share(world) < 0.9:
+            return
         if not state:
-            if crew.enrolled_share(world) < 0.9 and now < self.sandbox.started_at + WAIT_FOR_NODES_S:
-                return
             state = {"next": 0, "at": now + FIRST_S, "passing": []}
             world.counters.script = state
         self._pass(world, state, now)

@@ -6,12 +6,14 @@ committed, a power cut may lose the last moments, which a toy may.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from healthboard.sandbox.config import BadSetting
 from healthboard.sandbox.entities import KINDS, Entity
 
 CALLS_KEPT = 50_000
@@ -29,6 +31,12 @@ create table if not exists setting (name text primary key, value text) without r
 class Store:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = open(path.with_suffix(".lock"), "w")  # noqa: SIM115 - held until the end
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise BadSetting(f"another sandbox is running on {path.parent}") from None
         self.db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self.db.execute("pragma journal_mode=wal")
         self.db.execute("pragma synchronous=normal")
@@ -90,3 +98,4 @@ class Store:
 
     def close(self) -> None:
         self.db.close()
+        self._lock.close()

@@ -133,3 +133,13 @@ def test_accounts_and_regions_each_have_a_fleet_of_their_own(tmp_path):
         boto(process.url, "ec2", "444455556666", "eu-west-1").describe_instances(InstanceIds=[one])
     finally:
         assert process.end() == 0
+
+
+def test_a_second_sandbox_on_the_same_state_is_refused(tmp_path):
+    first = Process(tmp_path).wait()
+    url = (tmp_path / "run" / "sandbox.url").read_text()
+    second = Process(tmp_path)
+    _, error = second.child.communicate(timeout=10)
+    assert second.child.returncode == 2 and "another sandbox is running" in error
+    (tmp_path / "run" / "sandbox.url").write_text(url)
+    assert first.end() == 0

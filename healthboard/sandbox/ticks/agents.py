@@ -80,7 +80,9 @@ def finish(world: World, task, code: str, reason: str, exit_code: int | None = N
 def _connect(world: World, container: Container, now: float) -> None:
     instance = world.instances[container.instance]
     if now >= container.blink_at:
-        container.blink_until = now + BLINK_S / world.config.speed
+        # what fell into a time when the sandbox did not run is not made up for: all would blink at once
+        if now - container.blink_at < BLINK_S / world.config.speed + 5:
+            container.blink_until = now + BLINK_S / world.config.speed
         every = BLINK_EVERY_S + BLINK_JITTER_S * world.rng.random()
         container.blink_at = now + every / world.config.speed
     if container.blink_until is not None and now >= container.blink_until:

@@ -101,7 +101,8 @@ def _capacity(world: World, group: Group, now: float) -> None:
 
 def _launch(world: World, group: Group, now: float, have: int) -> None:
     template = world.templates[group.template]
-    version = template.default if group.template_version == "$Default" else group.template_version
+    latest = str(max(map(int, template.versions)))
+    version = {"$Default": template.default, "$Latest": latest}.get(group.template_version, group.template_version)
     data = template.versions[version]
     load = {zone: 0 for zone in group.zones}
     for id_ in active(group):
