@@ -100,8 +100,6 @@ class SettingField(forms.CharField):
         super().__init__(required=False, label=setting.title, help_text=_help(setting), **kwargs)
 
     def prepare_value(self, value: Any) -> Any:
-        if value is None:
-            return NO_LIMIT
         match self.setting.kind:
             case "seconds" if isinstance(value, int):
                 return duration(value)

@@ -9,7 +9,7 @@ from django import forms
 from healthboard.people import access
 from healthboard.people.actors import Actor
 from healthboard.policies import fields, versions
-from healthboard.policies.form_fields import INHERITED, PREFIX, SettingChoice, field_for
+from healthboard.policies.form_fields import INHERITED, NO_LIMIT, PREFIX, SettingChoice, field_for
 from healthboard.policies.models import Policy
 from healthboard.policies.words import show
 
@@ -47,7 +47,7 @@ class PolicyFormBase(forms.ModelForm):
         policy = self.instance
         self.initial["tags_text"] = "\n".join(f"{k}={v}" for k, v in sorted((policy.tags or {}).items()))
         for name, value in (policy.settings or {}).items():
-            self.initial[PREFIX + name] = value
+            self.initial[PREFIX + name] = NO_LIMIT if value is None else value
         values, origin = versions.inherited(policy)
         for setting in fields.SETTINGS:
             field = self.fields.get(PREFIX + setting.name)
