@@ -154,7 +154,7 @@ class Engine:
         temporary = path.with_suffix(".new")
         temporary.write_text(self.url + "\n")
         os.replace(temporary, path)
-        loops = [lambda: self.server.serve_forever(poll_interval=0.1)] + ([self._run] if ticking else [])
+        loops = [lambda: self.server.serve_forever(poll_interval=0.05)] + ([self._run] if ticking else [])
         for target in loops:
             thread = threading.Thread(target=target, daemon=True)
             thread.start()

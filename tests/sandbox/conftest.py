@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,18 @@ class Fleet:
         self.engine.start(ticking=False)
         self.home = home
         self.url = self.engine.url
-        self.ec2, self.ecs, self.asg = (boto(self.url, s) for s in ("ec2", "ecs", "autoscaling"))
+
+    @cached_property
+    def ec2(self) -> Any:
+        return boto(self.url, "ec2")
+
+    @cached_property
+    def ecs(self) -> Any:
+        return boto(self.url, "ecs")
+
+    @cached_property
+    def asg(self) -> Any:
+        return boto(self.url, "autoscaling")
 
     @property
     def world(self) -> World:
