@@ -100,7 +100,7 @@ def read_checks(checks: Any, *, at: datetime, instance: str | None, add: Any) ->
 
 
 def _overall(word: Any, add: Any) -> None:
-    if word is not None and check_status(word) is not CheckStatus.OK:
+    if word is not None:
         add("ECS_OVERALL", check_status(word))
 
 

@@ -95,6 +95,7 @@ class KernelLog:
         xid = xid_line.XID.match(message)
         if origin.writer != "kernel":
             if (xid or xid_line.SXID.match(message)) and origin.writer == "user":
+                self.known += 1
                 self._emit("LOG_INJECTION_SUSPECTED", None, line, origin)
             else:
                 self._ignored.add("a driver message quoted inside another program's line", line)

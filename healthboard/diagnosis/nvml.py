@@ -84,12 +84,12 @@ _PATTERNS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
         ("INFOROM_CORRUPT", r"NVMLError_CorruptedInforom|ERROR_CORRUPTED_INFOROM|infoROM is corrupted"),
         (
             "NVML_PROBE_CRASHED",
-            r"SIGSEGV|segmentation (?:fault|violation)|segfault at|core dumped|exit(?:ed)?(?: with)?(?: code| status)? "
+            r"SIGSEGV|segmentation (?:fault|violation)|segfault at.*nv|core dumped|exit(?:ed)?(?: with)?(?: code| status)? "
             r"(?:139|-11|134|-6)\b|signal: (?:segmentation|abort)|SIGABRT|terminated by signal (?:11|6)",
         ),
         ("NVML_PROBE_HUNG", r"(?:nvml|nvidia-smi|probe)\b.*\b(?:hung|hangs|timed out after|did not (?:return|answer))"),
         (None, r"NVMLError_NotSupported|ERROR_NOT_SUPPORTED|: Not Supported|NVMLError_Timeout\b"),
-        ("NVML_UNKNOWN_ERROR", r"NVMLError_Unknown\b|NVML_ERROR_UNKNOWN|nvml: Unknown Error|: Unknown Error\b"),
+        ("NVML_UNKNOWN_ERROR", r"NVMLError_Unknown\b|NVML_ERROR_UNKNOWN|nvml: Unknown Error|(?<=\S): Unknown Error\b"),
     )
 )
 _CLIENT_XID = re.compile(r"\bXid[=: ]+(\d{1,4})\b", re.IGNORECASE)
@@ -98,11 +98,12 @@ _RETURN_CODE = re.compile(r"(?:nvmlReturn(?:_t)?|NVML (?:error|return) ?(?:code)
 _NUMBERED = re.compile(r"fails? with (?:code|error) (\d{1,3})\b|\(code (\d{1,3})\)", re.IGNORECASE)
 _ADDRESS = re.compile(r"GPU ?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)")
 _TIME = re.compile(r"^\[?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))")
-_CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl|ctr|kubectl) (?:run|exec)\b|inside (?:the|a) container", re.I)
-_HOST_FINE = re.compile(
-    r"host (?:lists|sees|shows) (?:all|every|both|\d+)|on the host (?:all|every|nvidia-smi works|it works)|"
-    r"host.{0,40}(?:works|all GPUs|fine|normal)", re.IGNORECASE
-)  # fmt: skip
+PROMPT = re.compile(r"\s*(?:[\w.@~:/-]*[$#]\s|sudo )")
+#: What, seen inside a container, tells of its setup alone.
+SETUP_CODES = frozenset(
+    {"NVML_UNKNOWN_ERROR", "NVML_DRIVER_NOT_LOADED", "GPU_MISSING", "NVML_LIB_RM_VERSION_MISMATCH"}
+)
+CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl|ctr|kubectl) (?:run|exec)\b|inside (?:the|a) container", re.I)
 
 
 def gpu_in(line: str) -> str | None:
@@ -110,11 +111,6 @@ def gpu_in(line: str) -> str | None:
     if m := UUID_ANYWHERE.search(line):
         return gpu_uuid(m[0])
     return pci(m[1]) if (m := _ADDRESS.search(line)) else None
-
-
-def only_a_container(text: str) -> bool:
-    """Whether the text shows a failure inside a container while its host sees the GPUs."""
-    return bool(_CONTAINER.search(text)) and bool(_HOST_FINE.search(text))
 
 
 def code_of(line: str) -> tuple[str | None, bool]:
@@ -139,18 +135,19 @@ def code_of(line: str) -> tuple[str | None, bool]:
 def parse(text: str | Iterable[str]) -> Parsed:
     """Events of what an NVML client printed; each code counts once per line, each Xid once per GPU and line."""
     ignored, events, known = IgnoredCounter(), [], 0
-    whole = text if isinstance(text, str) else "\n".join(text)
-    container = only_a_container(whole)
+    rows = text.splitlines() if isinstance(text, str) else text
+    inside = False
     last_xid: dict[str, Any] = {}
-    for number, line in enumerate(whole.splitlines(), 1):
+    for number, line in enumerate(rows, 1):
+        inside = bool(CONTAINER.search(line)) if PROMPT.match(line) else inside
         code, is_known = code_of(line)
         known += is_known
         if code is None:
             if is_known:
                 ignored.add("an answer of NVML that says nothing about a GPU's health", line)
             continue
-        if container:
-            code = "CONTAINER_SETUP"
+        if inside and code in SETUP_CODES:
+            code = "container-setup"
         gpu = gpu_in(line)
         m = _TIME.match(line)
         at = parse_time(m[1]) if m else None

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.parsed import parse_time
-from healthboard.diagnosis.rules.claims import Claims
+from healthboard.diagnosis.rules.claims import Claim, Claims
 from healthboard.diagnosis.signals import Action, CheckStatus, Reading, Verdict
 
 _IMPAIRED = {
@@ -29,9 +29,13 @@ NOT_RUNNING = frozenset({"stopped", "stopping", "shutting-down", "terminated", "
 
 def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
     """Adds the claims; returns the moments at which the passing of time changes one of them."""
+    cleared = max((r.last for r in evidence.now_of("ECS_OVERALL") if r.value == CheckStatus.OK), default=None)
     for name in (*_IMPAIRED, "ECS_OVERALL"):
         for r in evidence.now_of(name):
-            _check(claims, name, r)
+            # an event that says OK as a whole lists no checks
+            if not (r.source == "ecs" and cleared and r.last < cleared):
+                _check(claims, name, r)
+    _named_by_ecs(claims)
     for r in evidence.now_of("EC2_SCHEDULED_EVENT"):
         if isinstance(r.value, str) and r.value:
             code = f"EC2_EVENT_{r.value.upper().replace('-', '_')}"
@@ -40,8 +44,26 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
                 claim.set(Verdict.WATCH, Action.WATCH, f"EC2 has scheduled: {r.value}", "scheduled-event")
             if when := r.attrs.get("not_before"):
                 claim.why += f"; not before {when}"
+    for claim in claims.of("AWS_HEALTH_EVENT"):
+        _health_event(claim)
     _membership(evidence, claims)
     return _agent(evidence, claims)
+
+
+def _health_event(claim: Claim) -> None:
+    """AWS Health by its type: the worst of what is open."""
+    topics = {e.attrs.get("topic") for e in claim.events}
+    if "issue" in topics:
+        why = "AWS Health reports an issue of a zone or a service: many are concerned, replacements may not start"
+        claim.set(Verdict.CORRELATED, Action.HOLD, why, "health-issue")
+    elif "retirement" in topics:
+        why = "AWS Health announces the retirement of the hardware under this instance"
+        claim.set(Verdict.HARDWARE, Action.REPLACE, why, "health-retirement")
+    elif "reboot" in topics:
+        why = "AWS Health announces a reboot; a person may choose a better time"
+        claim.set(Verdict.AMBIGUOUS, Action.REBOOT, why, "health-reboot")
+    elif topics & {"maintenance", "notice"}:
+        claim.set(Verdict.WATCH, Action.WATCH, "AWS Health announces something that needs no decision now", "health-notice")
 
 
 def _check(claims: Claims, name: str, r: Reading) -> None:
@@ -57,6 +79,17 @@ def _check(claims: Claims, name: str, r: Reading) -> None:
         if name == "EC2_ATTACHED_EBS" and r.attrs.get("absent"):
             return  # older answers lack the member; the other two tell whether EC2 sees the instance
         claims.add(_UNCLEAR[name.startswith("EC2"), status], reading=r)
+
+
+def _named_by_ecs(claims: Claims) -> None:
+    """An Xid that is known only as ECS's reason ends with the check that it was the reason of."""
+    impaired = claims.of("ECS_ACCELERATED_COMPUTE_IMPAIRED")
+    for claim in claims:
+        if claim.code.startswith("XID_") and claim.sources == ("ecs",):
+            if not impaired:
+                claims.drop(claim)
+            else:
+                claim.role = "companion"
 
 
 def _status(value: object) -> CheckStatus:

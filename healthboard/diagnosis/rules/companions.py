@@ -177,7 +177,8 @@ def _closed(claims: Claims) -> None:
 def _monitoring(claims: Claims) -> None:
     """After 119 DCGM stops calling the driver for the whole host."""
     if claims.of("XID_119", "XID_120"):
-        for claim in claims.of("DCGM_UNREACHABLE", "DCGM_METRICS_STALE", "GPU_MISSING"):
-            if claim.code != "GPU_MISSING" or claim.sources == ("dcgm",):
-                _companion(claim, "the monitor is blind after the GSP timeout", "monitor-after-gsp")
-                claim.verdict, claim.action = Verdict.UNKNOWN, Action.DIAGNOSE
+        for claim in claims.of("GPU_MISSING"):
+            if claim.sources == ("dcgm",):
+                claims.drop(claim)
+        for claim in claims.of("DCGM_UNREACHABLE", "DCGM_METRICS_STALE"):
+            _companion(claim, "the monitor is blind after the GSP timeout", "monitor-after-gsp")

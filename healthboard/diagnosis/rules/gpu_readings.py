@@ -42,6 +42,9 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
     for r in _ordered(evidence, "FABRIC_MANAGER"):
         if r.value == "down":
             claims.add("FABRIC_MANAGER_DOWN", reading=r)
+    for r in _ordered(evidence, "PAGE_RETIREMENT"):
+        if r.value == "pending":
+            claims.add("PAGE_RETIREMENT", r.gpu, reading=r)
     for r in _ordered(evidence, "EFA_COUNT"):
         expected = r.attrs.get("expected")
         if isinstance(expected, int) and isinstance(r.value, int) and r.value < expected:
@@ -162,6 +165,7 @@ def _corrected(claims: Claims, r: Reading, rate: float) -> None:
 def _gauges(evidence: Evidence, claims: Claims) -> None:
     """An exporter's last-value gauge: it neither dates the Xid nor ever clears."""
     answering = {r.gpu for r in evidence.now_of("GPU_STATUS") if r.value == "ok"}
+    content = {r.gpu for r in evidence.now_of("RECOVERY_ACTION") if r.value == 0}
     for r in _ordered(evidence, "XID_LAST"):
         if not isinstance(r.value, int) or r.value <= 0 or r.value > 999:
             continue
@@ -174,4 +178,7 @@ def _gauges(evidence: Evidence, claims: Claims) -> None:
             claim.set(Verdict.HEALTHY, Action.NONE, why, "gauge-of-unknown-age")
         elif claim.code in GONE and r.gpu in answering:
             why = "a last-value gauge shows the loss while the GPU's other values go on"
+            claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "gauge-contradicted")
+        elif claim.verdict is Verdict.HARDWARE and claim.code not in GONE and r.gpu in content:
+            why = "a last-value gauge still shows it, while the driver asks for no recovery step"
             claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "gauge-contradicted")

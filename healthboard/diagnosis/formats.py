@@ -1,0 +1,244 @@
+"""Texts by their format: which reader reads one, how a text without a format is recognised, whose evidence it is.
+
+Log-like formats are read by their own reader first, and by the kernel's and NVML's readers for the lines that people
+paste beside them. JSON answers are told apart by their shape.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from healthboard.diagnosis import aws_events, dcgm, dcgm_api, ec2, ecs, ecs_agent_log, kernel_log, nvidia_smi, nvml
+from healthboard.diagnosis.kernel_prefix import START
+from healthboard.diagnosis.parsed import UNDATED, Ignored, Parsed, at_line, parse_time
+from healthboard.diagnosis.signals import Event, Reading
+
+FORMATS = (
+    "auto", "kernel-log", "dcgm", "dcgm-api", "nvidia-smi", "nvml", "ec2-status", "ecs-describe", "ecs-event",
+    "ecs-agent-log", "aws-health",
+)  # fmt: skip
+#: Kinds of recorded samples by the format that reads them; any other kind is recognised by its text.
+KINDS = {
+    "kernel_xid": "kernel-log", "kernel_gpu_lost_no_xid": "kernel-log", "kernel_gpu_init": "kernel-log",
+    "kernel_pcie_aer": "kernel-log", "kernel_sxid": "kernel-log", "dcgm_exporter": "dcgm", "dcgm_api": "dcgm-api",
+    "nvidia_smi": "nvidia-smi", "nvml_pynvml": "nvml", "ec2_status": "ec2-status", "ecs_describe": "ecs-describe",
+    "ecs_event": "ecs-event", "ecs_agent_log": "ecs-agent-log", "aws_health": "aws-health",
+}  # fmt: skip
+
+_API_ERROR = re.compile(r"An error occurred \((\w[\w.]*)\) when calling the (\w+) operation|(InvalidInstanceID\.\w+)")
+_API_SILENCE = re.compile(r"(?:Connect|Read)TimeoutError|EndpointConnectionError|Could not connect to the endpoint|Read timeout", re.I)
+_GPUD = re.compile(r'"component"\s*:\s*"accelerator-nvidia')
+
+
+def read(text: str, format_: str) -> Parsed:
+    """Everything the text gives, by its format. `known` is 0 where nothing of it was understood."""
+    if format_ == "auto":
+        return _auto(text)
+    if format_ in ("ec2-status", "ecs-describe", "ecs-event", "aws-health"):
+        found = _documents(text)
+        return found if found.known else _api_error(text)
+    primary = _LINES[format_]
+    found = primary(text)
+    beside = _beside(text, format_, found)
+    return found + beside
+
+
+_LINES: dict[str, Callable[[str], Parsed]] = {
+    "kernel-log": kernel_log.parse,
+    "dcgm": dcgm.parse,
+    "dcgm-api": dcgm_api.parse,
+    "nvidia-smi": nvidia_smi.parse,
+    "nvml": nvml.parse,
+    "ecs-agent-log": ecs_agent_log.parse,
+}
+#: What an NVML client may say in the middle of a kernel log; a crash there may be any program's.
+_IN_KERNEL_LOG = frozenset(
+    {"NVML_GPU_IS_LOST", "NVML_UNKNOWN_ERROR", "NVML_LIB_RM_VERSION_MISMATCH", "NVML_DRIVER_NOT_LOADED"}
+)
+
+
+def _beside(text: str, format_: str, found: Parsed) -> Parsed:
+    """Lines of other tools in the same text, as far as they add a code."""
+    extra = Parsed()
+    if format_ != "kernel-log" and ("NVRM" in text or "SXid" in text):
+        extra = extra + kernel_log.parse(text)
+    if format_ == "kernel-log":
+        rest = [line if not START.search(line) else "" for line in text.splitlines()]
+        said = nvml.parse(rest)
+        # placed where they stand, among lines that may carry an uptime
+        extra = extra + replace(said, events=tuple(e for e in said.events if e.code in _IN_KERNEL_LOG), ignored=())
+    codes = {e.code for e in found.events}
+    return replace(extra, events=tuple(e for e in extra.events if e.code not in codes))
+
+
+#: How a quiet log of each kind looks: without findings it is healthy, not unrecognised.
+_SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("ecs-agent-log", re.compile(r"^(?:\d{4}-\d\d-\d\dT\S+ \[(?:INFO|WARN|ERROR|DEBUG|CRITICAL)\]|level=\w+ time=\S+ msg=)")),
+    ("kernel-log", re.compile(r"^(?:<\d+>)?\[ *\d+\.\d+\] |^\d+,\d+,\d+,[^;]*;|^\w{3}\s+\d+ [\d:]{8} \S+ kernel: |^\[\w{3} \w{3} +\d+ ")),
+    ("dcgm", re.compile(r"^# (?:HELP|TYPE) \w+ |^DCGM_\w+\{")),
+)
+
+
+def _shape(text: str) -> str | None:
+    rows = [row for row in text[:20_000].splitlines() if row.strip()][:40]
+    for format_, pattern in _SHAPES:
+        if rows and sum(bool(pattern.match(row)) for row in rows) * 2 > len(rows):
+            return format_
+    return None
+
+
+def _auto(text: str) -> Parsed:
+    documents = _documents(text)
+    if documents.known:
+        return documents
+    error = _api_error(text)
+    if error.known:
+        return error
+    if _GPUD.search(text):
+        return read(text, "nvidia-smi")
+    best: tuple[int, str, Parsed] | None = None
+    for format_, primary in _LINES.items():
+        found = primary(text)
+        weight = found.known + 3 * len(found.events) + 2 * len(found.readings)
+        if found.known and (best is None or weight > best[0]):
+            best = (weight, format_, found)
+    shape = _shape(text)
+    if best is None:
+        return Parsed(known=1) if shape else Parsed()
+    if shape and not best[2].events and not best[2].readings:
+        return replace(_LINES[shape](text), known=1)
+    return best[2] + _beside(text, best[1], best[2])
+
+
+def _documents(text: str) -> Parsed:
+    """All JSON documents of the text, in whatever shapes."""
+    found = Parsed()
+    newest: dict[str, int] = {}
+    documents = [d for top in _json(text) for d in (top if isinstance(top, list) else [top]) if isinstance(d, Mapping)]
+    for document in documents:
+        detail = document.get("detail")
+        if isinstance(detail, Mapping) and isinstance(detail.get("version"), int):
+            arn = str(detail.get("containerInstanceArn"))
+            newest[arn] = max(newest.get(arn, 0), detail["version"])
+    for n, document in enumerate(documents):
+        found = found + _document(document, newest, UNDATED + timedelta(microseconds=n))
+    return found
+
+
+def _json(text: str) -> Iterator[Any]:
+    decoder = json.JSONDecoder()
+    pos, end = 0, len(text)
+    for _ in range(100_000):
+        starts = [i for i in (text.find("{", pos), text.find("[", pos)) if i >= 0]
+        if not starts:
+            return
+        pos = min(starts)
+        try:
+            document, pos = decoder.raw_decode(text, pos)
+        except (ValueError, RecursionError):
+            newline = text.find("\n", pos)
+            if newline < 0:
+                return
+            pos = newline + 1
+            continue
+        yield document
+        if pos >= end:
+            return
+
+
+def _document(document: Mapping[str, Any], newest: Mapping[str, int], at: datetime) -> Parsed:
+    """One document; `at` stands in for the clock that a Describe answer lacks, so that a later answer is newer."""
+    if isinstance(document.get("InstanceStatuses"), list):
+        return _ec2_rows(document["InstanceStatuses"], at)
+    if "InstanceId" in document and ("SystemStatus" in document or "InstanceState" in document):
+        return _ec2_rows([document], at)
+    if isinstance(document.get("containerInstances"), list):
+        return _ecs_rows(document, at)
+    if "detail-type" in document:
+        return _event(document, newest)
+    if "containerInstanceArn" in document and "agentConnected" in document:
+        return _ecs_rows({"containerInstances": [document]}, at)
+    return Parsed()
+
+
+def _ec2_rows(rows: list[Any], at: datetime) -> Parsed:
+    if not rows:
+        return Parsed((Event(UNDATED, "EC2_STATUS_EMPTY", "ec2", attrs={"undated": True}),), known=1)
+    readings: list[Reading] = []
+    for row in rows:
+        readings += ec2.read_status(row, at=at)[1]
+    return Parsed((), tuple(_undated(r) for r in readings), known=len(rows))
+
+
+def _ecs_rows(document: Mapping[str, Any], at: datetime) -> Parsed:
+    events: list[Event] = []
+    readings: list[Reading] = []
+    rows = document["containerInstances"]
+    for row in rows:
+        e, r = ecs.read_container_instance(row, at=_ecs_time(row, at))
+        events += e
+        readings += [_undated(x) for x in r]
+    failures = document.get("failures")
+    missing = [f for f in failures if isinstance(f, Mapping)] if isinstance(failures, list) else []
+    for failure in missing:
+        text = f"{failure.get('arn')}: {failure.get('reason')}"
+        events.append(Event(UNDATED, "ECS_INSTANCE_MISSING", "ecs", text=text[:300], attrs={"undated": True}))
+    if not rows and not missing:
+        events.append(Event(UNDATED, "ECS_INSTANCE_MISSING", "ecs", attrs={"undated": True}))
+    return Parsed(tuple(events), tuple(readings), known=1)
+
+
+def _ecs_time(row: Any, at: datetime) -> datetime:
+    """The newest time in the health details: a Describe answer carries no clock of its own."""
+    health = row.get("healthStatus") if isinstance(row, Mapping) else None
+    details = health.get("details") if isinstance(health, Mapping) else None
+    times = [
+        t
+        for d in (details if isinstance(details, list) else [])
+        if isinstance(d, Mapping)
+        for key in ("lastUpdated", "lastStatusChange")
+        if (t := parse_time(d.get(key)))
+    ]
+    return max(times, default=at)
+
+
+def _event(document: Mapping[str, Any], newest: Mapping[str, int]) -> Parsed:
+    detail = document.get("detail")
+    if isinstance(detail, Mapping) and isinstance(detail.get("version"), int):
+        arn = str(detail.get("containerInstanceArn"))
+        if detail["version"] < newest.get(arn, 0):
+            text = f"version {detail['version']} of {arn}"
+            return Parsed(ignored=(Ignored("an older version of the same instance", 1, text[:160]),), known=1)
+    events, readings = ecs.read_event(document)
+    more_events, more_readings = aws_events.read(document)
+    known = bool(events or readings or more_events or more_readings) or "ECS " in str(document.get("detail-type"))
+    known = known or aws_events.is_known(document)
+    return Parsed(tuple(events + more_events), tuple(readings + more_readings), known=int(known))
+
+
+def _api_error(text: str) -> Parsed:
+    match = _API_ERROR.search(text)
+    if match:
+        name = match[1] or match[3]
+        if name.startswith("InvalidInstanceID"):
+            code = "EC2_INSTANCE_NOT_FOUND"
+        elif name in ("ClientException", "InvalidParameterException") and "container instance" in text.lower():
+            code = "ECS_INSTANCE_MISSING"
+        else:
+            code = "MONITORING_GAP"
+    elif _API_SILENCE.search(text):
+        code = "MONITORING_GAP"
+    else:
+        return Parsed()
+    source = "ecs" if "ontainerInstance" in text or "ecs" in text.lower() else "ec2"
+    event = Event(at_line(1), code, source, text=text.strip()[:300], attrs={"undated": True})
+    return Parsed((event,), known=1)
+
+
+def _undated(r: Reading) -> Reading:
+    return replace(r, attrs={**r.attrs, "undated": True})
