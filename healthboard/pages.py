@@ -58,9 +58,7 @@ def version(*parts: Any) -> str:
 
 def live(request: HttpRequest, template: str, shown: str, build: Callable[[], dict[str, Any]]) -> HttpResponse:
     """The page; to htmx its `live` fragment; 204 to a poll that already shows `shown`. `build` runs only if needed."""
-    from healthboard.approve.context import frame_version
-
-    shown = version(shown, frame_version(request))
+    shown = version(shown, request.frame_version())
     if not request.headers.get("HX-Request"):
         return render(request, template, {**build(), "shown": shown})
     if request.headers.get("X-Shown") == shown:

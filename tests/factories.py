@@ -64,7 +64,9 @@ def cluster(name: str = "gpu", **fields: Any) -> Cluster:
 
 
 def pool(name: str = "train", kind: str = "GROUP", **fields: Any) -> Pool:
-    home = fields.pop("cluster", None) or cluster(account=fields.pop("account", None), region=fields.pop("region", REGION))
+    home = fields.pop("cluster", None) or cluster(
+        account=fields.pop("account", None), region=fields.pop("region", REGION)
+    )
     defaults: dict[str, Any] = {"kind": kind, "seen_at": clock.now()}
     if kind == "GROUP":
         defaults |= {"group_name": f"{name}-asg", "desired": 20, "minimum": 0, "maximum": 30}
@@ -80,18 +82,39 @@ def instance(home: Pool | None = None, **fields: Any) -> Instance:
     home = home or pool()
     code = f"i-{number * 0x9E3779B97F4A7C15 % 16**17:017x}"
     values: dict[str, Any] = {
-        "account": home.account, "region": home.region, "instance_id": code, "cluster": home.cluster, "pool": home,
+        "account": home.account,
+        "region": home.region,
+        "instance_id": code,
+        "cluster": home.cluster,
+        "pool": home,
         "owner": {"GROUP": "GROUP", "TEMPLATE": "TEMPLATE", "MANAGED": "ECS"}.get(home.kind, "PLAIN"),
-        "state": "running", "zone": f"{home.region}{'abc'[number % 3]}", "instance_type": "p5.48xlarge",
-        "image_id": "ami-0gpu", "group_name": home.group_name, "group_state": "InService" if home.group_name else "",
-        "purchase": "on-demand", "private_ip": f"10.0.{number // 250 % 250}.{number % 250 + 1}",
-        "launched_at": ago(86400 * 3), "ecs_status": "ACTIVE", "agent_connected": True, "tasks_running": 2,
+        "state": "running",
+        "zone": f"{home.region}{'abc'[number % 3]}",
+        "instance_type": "p5.48xlarge",
+        "image_id": "ami-0gpu",
+        "group_name": home.group_name,
+        "group_state": "InService" if home.group_name else "",
+        "purchase": "on-demand",
+        "private_ip": f"10.0.{number // 250 % 250}.{number % 250 + 1}",
+        "launched_at": ago(86400 * 3),
+        "ecs_status": "ACTIVE",
+        "agent_connected": True,
+        "tasks_running": 2,
         "container_arn": f"arn:aws:ecs:{home.region}:{home.account.account_id}:container-instance/gpu/{code}",
-        "registered_at": ago(86400 * 3), "boot_id": f"boot-{number}", "booted_at": ago(86400 * 3),
-        "driver_version": "580.95.05", "reporter_version": "1.0.0", "node_seen_at": ago(4), "gpus_expected": 8,
-        "first_seen_at": ago(86400 * 3), "seen_at": ago(6), "verdict": "HEALTHY", "verdict_since": ago(86400),
-        "evaluated_at": ago(6), "evidence_at": ago(600),
-    }  # fmt: skip
+        "registered_at": ago(86400 * 3),
+        "boot_id": f"boot-{number}",
+        "booted_at": ago(86400 * 3),
+        "driver_version": "580.95.05",
+        "reporter_version": "1.0.0",
+        "node_seen_at": ago(4),
+        "gpus_expected": 8,
+        "first_seen_at": ago(86400 * 3),
+        "seen_at": ago(6),
+        "verdict": "HEALTHY",
+        "verdict_since": ago(86400),
+        "evaluated_at": ago(6),
+        "evidence_at": ago(600),
+    }
     return Instance.objects.create(**{**values, **fields})
 
 
@@ -101,141 +124,297 @@ def gpus(on: Instance, count: int = 8, *, bad: dict[int, str] | None = None) -> 
     for index in range(count):
         number = next(_numbers)
         measured = {
-            "temperature_c": 41 + index, "power_w": 310.5, "utilization_pct": 97, "memory_used_mib": 61000,
-            "memory_total_mib": 81559, "ecc": {"volatile_uncorrected": 0, "aggregate_uncorrected": 0},
-            "row_remap": {"pending": False, "failure": False, "uncorrectable": 0}, "pcie_replay": 0, "nvlink_down": 0,
+            "temperature_c": 41 + index,
+            "power_w": 310.5,
+            "utilization_pct": 97,
+            "memory_used_mib": 61000,
+            "memory_total_mib": 81559,
+            "ecc": {"volatile_uncorrected": 0, "aggregate_uncorrected": 0},
+            "row_remap": {"pending": False, "failure": False, "uncorrectable": 0},
+            "pcie_replay": 0,
+            "nvlink_down": 0,
             "recovery_action": 0,
-        }  # fmt: skip
+        }
         status = (bad or {}).get(index, "ok")
         rows.append(
-            Gpu(account=on.account, region=on.region, uuid=f"GPU-{number:08x}-41d4-4a5b-9c2e-{number:012x}",
-                serial=f"16502230{number:05d}", name="NVIDIA H100 80GB HBM3", instance=on, index=index,
-                pci=f"0000:{0x3A + index:02x}:00", status=status, measured_at=ago(4),
-                measurements=measured if status == "ok" else {})  # fmt: skip
+            Gpu(
+                account=on.account,
+                region=on.region,
+                uuid=f"GPU-{number:08x}-41d4-4a5b-9c2e-{number:012x}",
+                serial=f"16502230{number:05d}",
+                name="NVIDIA H100 80GB HBM3",
+                instance=on,
+                index=index,
+                pci=f"0000:{0x3A + index:02x}:00",
+                status=status,
+                measured_at=ago(4),
+                measurements=measured if status == "ok" else {},
+            )
         )
     return Gpu.objects.bulk_create(rows)
 
 
 def event(on: Instance, code: str = "XID_79", *, at: datetime | None = None, **fields: Any) -> HealthEvent:
     at = at or ago(60)
-    values = {"source": "kernel", "at": at, "last_at": at, "received_at": at + timedelta(seconds=1),
-              "text": "NVRM: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus.", "boot_id": on.boot_id}  # fmt: skip
+    values = {
+        "source": "kernel",
+        "at": at,
+        "last_at": at,
+        "received_at": at + timedelta(seconds=1),
+        "text": "NVRM: Xid (PCI:0000:3d:00): 79, GPU has fallen off the bus.",
+        "boot_id": on.boot_id,
+    }
     return HealthEvent.objects.create(instance=on, code=code, **{**values, **fields})
 
 
-def reading(on: Instance, name: str, value: Any, *, channel: str = "ec2", source: str = "", gpu: str = "",
-            since: datetime | None = None, last: datetime | None = None, count: int = 20) -> Interval:  # fmt: skip
+def reading(
+    on: Instance,
+    name: str,
+    value: Any,
+    *,
+    channel: str = "ec2",
+    source: str = "",
+    gpu: str = "",
+    since: datetime | None = None,
+    last: datetime | None = None,
+    count: int = 20,
+) -> Interval:
     """An open interval of a channel, with its head."""
     head, _ = Head.objects.get_or_create(
         instance=on, channel=channel, defaults={"first_at": ago(3600), "last_at": last or ago(5), "count": count}
     )
-    return Interval.objects.create(head=head, instance=on, source=source or channel, name=name, gpu=gpu, value=value,
-                                   since=since or ago(3600), first_count=1)  # fmt: skip
+    return Interval.objects.create(
+        head=head,
+        instance=on,
+        source=source or channel,
+        name=name,
+        gpu=gpu,
+        value=value,
+        since=since or ago(3600),
+        first_count=1,
+    )
 
 
 def source(name: str = "ec2", *, age: float = 4, **fields: Any) -> Source:
-    values = {"account": account(), "region": REGION, "scope": "", "interval_s": 6, "attempted_at": ago(min(age, 4)),
-              "succeeded_at": ago(age), "good_rounds": 40, "calls": 400}  # fmt: skip
+    values = {
+        "account": account(),
+        "region": REGION,
+        "scope": "",
+        "interval_s": 6,
+        "attempted_at": ago(min(age, 4)),
+        "succeeded_at": ago(age),
+        "good_rounds": 40,
+        "calls": 400,
+    }
     return Source.objects.create(name=name, **{**values, **fields})
 
 
 def workload(name: str = "llm-train", kind: str = "SERVICE", **fields: Any) -> Workload:
     home = fields.pop("cluster", None) or cluster()
     return Workload.objects.get_or_create(
-        account=home.account, region=home.region, cluster=home, name=name, kind=kind,
+        account=home.account,
+        region=home.region,
+        cluster=home,
+        name=name,
+        kind=kind,
         defaults={"desired": 8, "running": 8, "pending": 0, **fields},
-    )[0]  # fmt: skip
+    )[0]
 
 
 def task(on: Instance, of: Workload | None = None, **fields: Any) -> Task:
     of = of or workload(cluster=on.cluster)
     number = next(_numbers)
     arn = f"arn:aws:ecs:{on.region}:{on.account.account_id}:task/gpu/{number:032x}"
-    values = {"account": on.account, "region": on.region, "cluster": on.cluster, "instance": on, "workload": of,
-              "family": of.name, "last_status": "RUNNING", "desired_status": "RUNNING", "started_at": ago(7200),
-              "gpus": 4}  # fmt: skip
+    values = {
+        "account": on.account,
+        "region": on.region,
+        "cluster": on.cluster,
+        "instance": on,
+        "workload": of,
+        "family": of.name,
+        "last_status": "RUNNING",
+        "desired_status": "RUNNING",
+        "started_at": ago(7200),
+        "gpus": 4,
+    }
     return Task.objects.create(arn=arn, **{**values, **fields})
 
 
 def plan(action: str = "REPLACE", *, owner: str = "GROUP", sentence: str = "", **fields: Any) -> dict[str, Any]:
     """A plan as `cases.lifecycle` writes it."""
     steps = [
-        {"name": "recheck", "title": "Check again", "detail": "evidence, policy, budget, breakers, pauses and owner",
-         "minutes": 0, "changes": False},
-        {"name": "drain", "title": "Drain", "detail": "set the container instance to DRAINING: service tasks move",
-         "minutes": 0.1, "changes": True},
-        {"name": "standby", "title": "Standby", "detail": "EnterStandby: the group starts the replacement at once",
-         "minutes": 0.2, "changes": True},
-        {"name": "replacement", "title": "Await replacement", "detail": "registered, connected, GPUs good, soaked",
-         "minutes": 8, "changes": False},
-        {"name": "tasks", "title": "Await tasks", "detail": "until every task has left", "minutes": 3, "changes": False},
-        {"name": "terminate", "title": "Terminate", "detail": "TerminateInstances on this one instance", "minutes": 1,
-         "changes": True},
-        {"name": "verify", "title": "Verify", "detail": "the pool is as before, and the fault is gone", "minutes": 0.5,
-         "changes": False},
-    ]  # fmt: skip
+        {
+            "name": "recheck",
+            "title": "Check again",
+            "detail": "evidence, policy, budget, breakers, pauses and owner",
+            "minutes": 0,
+            "changes": False,
+        },
+        {
+            "name": "drain",
+            "title": "Drain",
+            "detail": "set the container instance to DRAINING: service tasks move",
+            "minutes": 0.1,
+            "changes": True,
+        },
+        {
+            "name": "standby",
+            "title": "Standby",
+            "detail": "EnterStandby: the group starts the replacement at once",
+            "minutes": 0.2,
+            "changes": True,
+        },
+        {
+            "name": "replacement",
+            "title": "Await replacement",
+            "detail": "registered, connected, GPUs good, soaked",
+            "minutes": 8,
+            "changes": False,
+        },
+        {
+            "name": "tasks",
+            "title": "Await tasks",
+            "detail": "until every task has left",
+            "minutes": 3,
+            "changes": False,
+        },
+        {
+            "name": "terminate",
+            "title": "Terminate",
+            "detail": "TerminateInstances on this one instance",
+            "minutes": 1,
+            "changes": True,
+        },
+        {
+            "name": "verify",
+            "title": "Verify",
+            "detail": "the pool is as before, and the fault is gone",
+            "minutes": 0.5,
+            "changes": False,
+        },
+    ]
     return {
-        "action": action, "owner": owner, "steps": steps, "minutes": 13,
+        "action": action,
+        "owner": owner,
+        "steps": steps,
+        "minutes": 13,
         "sentence": sentence or "Drain the instance, let the group start a replacement, and terminate it once empty.",
         "tasks": [
             {"workload": "llm-train", "kind": "SERVICE", "count": 2, "standalone": False, "protected": 0},
             {"workload": "eval-nightly", "kind": "FAMILY", "count": 1, "standalone": True, "protected": 1},
         ],
-        "tasks_total": 3, "blockers": [], "warnings": ["One standalone task will not be restarted by ECS"],
+        "tasks_total": 3,
+        "blockers": [],
+        "warnings": ["One standalone task will not be restarted by ECS"],
         "budget": {"pool": "train", "size": 20, "allowed": 4, "out": 1, "left": 3},
         "replacement": {"from": "Auto Scaling group train-asg", "room": True, "why": "20 of at most 30 members"},
         "differences": [{"what": "Image", "live": "ami-0gpu", "template": "ami-0gpu-new"}],
         "loses": ["Everything on the instance store", "This host: a replacement gets another one"],
         "undo": "Until the instance is terminated: back to ACTIVE, and the extra instance is removed.",
         "if_nobody_answers": "Nothing. The case expires and is escalated; the group does not replace it by itself.",
-        "choices": [{"action": "REBOOT", "title": "Drain and reboot"}, {"action": "DIAGNOSE", "title": "Run diagnostics"},
-                    {"action": "DRAIN", "title": "Drain"}],
+        "choices": [
+            {"action": "REBOOT", "title": "Drain and reboot"},
+            {"action": "DIAGNOSE", "title": "Run diagnostics"},
+            {"action": "DRAIN", "title": "Drain"},
+        ],
         **fields,
-    }  # fmt: skip
+    }
 
 
-def case(on: Instance | None = None, *, code: str = "XID_119", verdict: str = "AMBIGUOUS", action: str = "REBOOT",
-         state: str = "WAITING", **fields: Any) -> Case:  # fmt: skip
+def case(
+    on: Instance | None = None,
+    *,
+    code: str = "XID_119",
+    verdict: str = "AMBIGUOUS",
+    action: str = "REBOOT",
+    state: str = "WAITING",
+    **fields: Any,
+) -> Case:
     """A case with one evidence row; `on` None and verdict CORRELATED give a group case."""
     if on is None and verdict != "CORRELATED":
         on = instance(verdict=verdict, verdict_code=code)
     opened = fields.get("opened_at") or ago(180)
     values: dict[str, Any] = {
-        "account": on.account if on else account(), "region": on.region if on else REGION, "instance": on,
-        "pool": on.pool if on else None, "state": state, "verdict": verdict, "action": action, "mode": "ask",
-        "mode_why": "The fleet default asks a person about ambiguous findings.", "code": code, "codes": [code],
+        "account": on.account if on else account(),
+        "region": on.region if on else REGION,
+        "instance": on,
+        "pool": on.pool if on else None,
+        "state": state,
+        "verdict": verdict,
+        "action": action,
+        "mode": "ask",
+        "mode_why": "The fleet default asks a person about ambiguous findings.",
+        "code": code,
+        "codes": [code],
         "title": f"{code.replace('_', ' ').title().replace('Xid', 'Xid')} on {on or 'several instances'}",
-        "why": "Primary sources disagree about the first time.", "plan": plan(action), "evidence_hash": f"{'ab' * 32}",
-        "opened_at": opened, "changed_at": opened, "evidence_at": opened,
+        "why": "Primary sources disagree about the first time.",
+        "plan": plan(action),
+        "evidence_hash": f"{'ab' * 32}",
+        "opened_at": opened,
+        "changed_at": opened,
+        "evidence_at": opened,
         "expires_at": clock.now() + timedelta(minutes=52) if state == "WAITING" else None,
         "closed_at": clock.now() if state == "CLOSED" else None,
-    }  # fmt: skip
+    }
     row = Case.objects.create(**{**values, **fields})
     finding = {
-        "code": code, "verdict": verdict, "action": action, "scope": "gpu", "gpu": row.gpu or None, "count": 2,
-        "first": opened.isoformat(), "last": opened.isoformat(), "rule": "catalogue",
-        "why": row.why, "sources": ["kernel", "nvml"],
-    }  # fmt: skip
-    assessment = {"verdict": verdict, "action": action, "may_act": row.may_act, "witnesses": ["kernel", "nvml"],
-                  "may_act_why": "the kernel log and NVML both say so", "why": row.why, "primary": finding,
-                  "findings": [finding], "codes": [code]}  # fmt: skip
-    Evidence.objects.create(case=row, at=opened, hash=row.evidence_hash, verdict=verdict, inputs={}, assessment=assessment)
+        "code": code,
+        "verdict": verdict,
+        "action": action,
+        "scope": "gpu",
+        "gpu": row.gpu or None,
+        "count": 2,
+        "first": opened.isoformat(),
+        "last": opened.isoformat(),
+        "rule": "catalogue",
+        "why": row.why,
+        "sources": ["kernel", "nvml"],
+    }
+    assessment = {
+        "verdict": verdict,
+        "action": action,
+        "may_act": row.may_act,
+        "witnesses": ["kernel", "nvml"],
+        "may_act_why": "the kernel log and NVML both say so",
+        "why": row.why,
+        "primary": finding,
+        "findings": [finding],
+        "codes": [code],
+    }
+    Evidence.objects.create(
+        case=row, at=opened, hash=row.evidence_hash, verdict=verdict, inputs={}, assessment=assessment
+    )
     return row
 
 
 def decision(of: Case, user: Any = None, kind: str = "approve", **fields: Any) -> Decision:
-    values = {"action": of.action, "reason": "", "actor": user.get_username() if user else "healthboard:policy",
-              "via": "web" if user else "policy", "plan_version": of.plan_version, "evidence_hash": of.evidence_hash,
-              "at": clock.now(), "outcome": "PENDING"}  # fmt: skip
+    values = {
+        "action": of.action,
+        "reason": "",
+        "actor": user.get_username() if user else "healthboard:policy",
+        "via": "web" if user else "policy",
+        "plan_version": of.plan_version,
+        "evidence_hash": of.evidence_hash,
+        "at": clock.now(),
+        "outcome": "PENDING",
+    }
     return Decision.objects.create(case=of, kind=kind, user=user, **{**values, **fields})
 
 
 def repair(on: Instance | None = None, *, state: str = "RUNNING", action: str = "REPLACE", **fields: Any) -> Repair:
     on = on or instance()
     opened = fields.get("opened_at") or ago(120)
-    values = {"pool": on.pool, "owner": on.owner, "requested_by": "healthboard:policy", "automatic": True,
-              "plan": plan(action), "opened_at": opened, "not_before": opened + timedelta(seconds=6),
-              "next_at": clock.now(), "closed_at": None if state in ("SCHEDULED", "RUNNING", "ASKING", "UNDOING") else ago(10)}  # fmt: skip
+    values = {
+        "pool": on.pool,
+        "owner": on.owner,
+        "requested_by": "healthboard:policy",
+        "automatic": True,
+        "plan": plan(action),
+        "opened_at": opened,
+        "not_before": opened + timedelta(seconds=6),
+        "next_at": clock.now(),
+        "closed_at": None if state in ("SCHEDULED", "RUNNING", "ASKING", "UNDOING") else ago(10),
+    }
     return Repair.objects.create(instance=on, state=state, action=action, **{**values, **fields})
 
 
@@ -246,8 +425,14 @@ def steps(of: Repair, *names: str, last: str = "RUNNING") -> list[Step]:
         state = last if number == len(names) else "DONE"
         started = of.opened_at + timedelta(seconds=6 * number)
         rows.append(
-            Step.objects.create(repair=of, number=number, name=name, state=state, started_at=started,
-                                ended_at=None if state == "RUNNING" else started + timedelta(seconds=5))  # fmt: skip
+            Step.objects.create(
+                repair=of,
+                number=number,
+                name=name,
+                state=state,
+                started_at=started,
+                ended_at=None if state == "RUNNING" else started + timedelta(seconds=5),
+            )
         )
     of.step = names[-1]
     of.save(update_fields=["step"])
@@ -255,8 +440,14 @@ def steps(of: Repair, *names: str, last: str = "RUNNING") -> list[Step]:
 
 
 def call(of: Step, operation: str = "UpdateContainerInstancesState", outcome: str = "ok", **fields: Any) -> Call:
-    values = {"service": "ecs", "target": of.repair.instance.instance_id, "request": {"status": "DRAINING"}, "fence": 1,
-              "intended_at": of.started_at, "answered_at": of.started_at + timedelta(seconds=1) if outcome else None}  # fmt: skip
+    values = {
+        "service": "ecs",
+        "target": of.repair.instance.instance_id,
+        "request": {"status": "DRAINING"},
+        "fence": 1,
+        "intended_at": of.started_at,
+        "answered_at": of.started_at + timedelta(seconds=1) if outcome else None,
+    }
     return Call.objects.create(step=of, repair=of.repair, operation=operation, outcome=outcome, **{**values, **fields})
 
 
@@ -266,14 +457,26 @@ def occupancy(of: Repair, **fields: Any) -> Occupancy:
 
 
 def switch(**fields: Any) -> Switch:
-    values = {"acting": True, "stopped": False, "changed_at": ago(86400), "changed_by": "healthboard", "reason": "first start"}
+    values = {
+        "acting": True,
+        "stopped": False,
+        "changed_at": ago(86400),
+        "changed_by": "healthboard",
+        "reason": "first start",
+    }
     Switch.objects.all().delete()
     return Switch.objects.create(**{**values, **fields})
 
 
 def breaker(scope: str = "train", **fields: Any) -> Breaker:
-    values = {"account": account(), "region": REGION, "kind": "CORRELATED", "scope_kind": "pool",
-              "why": "XID_79 on 5 of 20 instances of pool train within 10 minutes", "opened_at": ago(240)}  # fmt: skip
+    values = {
+        "account": account(),
+        "region": REGION,
+        "kind": "CORRELATED",
+        "scope_kind": "pool",
+        "why": "XID_79 on 5 of 20 instances of pool train within 10 minutes",
+        "opened_at": ago(240),
+    }
     return Breaker.objects.create(scope=scope, **{**values, **fields})
 
 
@@ -285,9 +488,16 @@ def pause(scope_kind: str = "pool", scope: str = "infer", **fields: Any) -> Paus
 def request(on: Instance, verb: str = "diagnose-1", *, answered: bool = True, **fields: Any) -> NodeRequest:
     values: dict[str, Any] = {"asked_at": ago(90), "asked_by": "operator", "expires_at": ago(-210)}
     if answered:
-        values |= {"delivered_at": ago(80), "answered_at": ago(70), "ok": False, "output": "GPU 3: not answering",
-                   "checks": [{"name": "gpu_count", "ok": False, "detail": "7 of 8"},
-                              {"name": "memory", "ok": True, "detail": "no row remap pending"}]}  # fmt: skip
+        values |= {
+            "delivered_at": ago(80),
+            "answered_at": ago(70),
+            "ok": False,
+            "output": "GPU 3: not answering",
+            "checks": [
+                {"name": "gpu_count", "ok": False, "detail": "7 of 8"},
+                {"name": "memory", "ok": True, "detail": "no row remap pending"},
+            ],
+        }
     return NodeRequest.objects.create(instance=on, verb=verb, **{**values, **fields})
 
 

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from healthboard.approve.web import actor_of, log_in_again, may, see_other
+from healthboard.cases import answers as answering
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.pages import page
@@ -31,11 +32,15 @@ KINDS = {
     "approve": Answer("approve", "Approve", "a", "optional", "Carry out the plan below as it is shown.", "Approved."),
     "override": Answer("override", "Override", "o", "required", "Do something else than proposed.", "Overridden."),
     "dismiss": Answer(
-        "dismiss", "Dismiss", "d", "required", "Close the case and do nothing. New evidence opens a new one.", "Dismissed."
+        "dismiss",
+        "Dismiss",
+        "d",
+        "required",
+        "Close the case and do nothing. New evidence opens a new one.",
+        "Dismissed.",
     ),
     "snooze": Answer("snooze", "Snooze", "s", "optional", "Decide later; the case comes back by itself.", "Snoozed."),
 }
-SNOOZES = ((900, "15 minutes"), (3600, "1 hour"), (14400, "4 hours"), (86400, "24 hours"))
 
 
 def allowed_kinds(request: HttpRequest, case: Case) -> list[dict[str, Any]]:
@@ -53,13 +58,13 @@ def _state_why_not(case: Case, kind: str) -> str | None:
             return "The case is closed."
         case State.DECIDED:
             return "It is decided; undo that first."
-        case State.HELD:
+        case State.HELD if kind != "snooze":
             return "A breaker holds it: release the group case first."
-    if case.instance_id is None and kind in ("approve", "override"):
-        return "A group case is released, not approved."
+    if case.instance_id is None:
+        return "A group case is released; its members are then answered one by one."
     if kind == "approve" and case.action in ("NONE", "WATCH", "HOLD", "NOTIFY_WORKLOAD"):
         return "No action is proposed; override to choose one."
-    if kind == "override" and not case.plan.get("choices"):
+    if kind == "override" and not any(c.get("action") != case.action for c in case.plan.get("choices", [])):
         return "There is no other action for this owner."
     return None
 
@@ -71,7 +76,7 @@ def answer(request: HttpRequest, case_id: int, kind: str) -> HttpResponse:
 
     if kind not in KINDS:
         raise NotFound(f"There is no answer {kind}.")
-    case = case_page.find(case_id)
+    case = case_page.find(request, case_id)
     context = {"case": case, "plan": case.plan, "answer": KINDS[kind], "why_not": may(request, "decide", case)}
     if request.method != "POST":
         return render(request, "answer.html", context)
@@ -88,15 +93,13 @@ def answer(request: HttpRequest, case_id: int, kind: str) -> HttpResponse:
 
 
 def _decide(request: HttpRequest, case_id: int, kind: str) -> None:
-    from healthboard.cases import lifecycle
-
     post = request.POST
     try:
         plan_version, evidence = int(post["plan_version"]), post["evidence_hash"]
         snooze = int(post.get("snooze_s") or 0) or None
     except (KeyError, ValueError):
         raise Invalid("The form is incomplete: open the case again.") from None
-    lifecycle.decide(
+    answering.decide(
         case_id, actor=actor_of(request), kind=kind, action=post.get("action", ""), reason=post.get("reason", ""),
         plan_version=plan_version, evidence_hash=evidence, snooze_s=snooze,
     )  # fmt: skip
@@ -106,10 +109,9 @@ def _decide(request: HttpRequest, case_id: int, kind: str) -> None:
 @require_POST
 def undo(request: HttpRequest, case_id: int) -> HttpResponse:
     from healthboard.approve import case as case_page
-    from healthboard.cases import lifecycle
 
     try:
-        lifecycle.undo(case_id, actor=actor_of(request))
+        answering.undo(case_id, actor=actor_of(request))
     except Refusal as refusal:
         return case_page.refused(request, case_id, refusal)
     return see_other(request, reverse("case", args=[case_id]), "Undone: nothing was changed.")
@@ -119,15 +121,14 @@ def undo(request: HttpRequest, case_id: int) -> HttpResponse:
 def release(request: HttpRequest, case_id: int) -> HttpResponse:
     """GET: the form as a page. POST: release the group's breaker; wants a recent log-in."""
     from healthboard.approve import case as case_page
-    from healthboard.cases import lifecycle
 
-    case = case_page.find(case_id)
+    case = case_page.find(request, case_id)
     where = reverse("case", args=[case_id])
     context = {"case": case, "why_not": may(request, "release", case)}
     if request.method != "POST":
         return render(request, "release.html", context)
     try:
-        lifecycle.release(case_id, actor=actor_of(request), reason=request.POST.get("reason", ""))
+        answering.release(case_id, actor=actor_of(request), reason=request.POST.get("reason", ""))
     except Invalid as refusal:
         return render(request, "release.html", {**context, "error": refusal.message}, status=refusal.status)
     except NotAllowed as refusal:

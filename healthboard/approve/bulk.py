@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
 from healthboard.approve.web import actor_of, may
+from healthboard.cases import answers
 from healthboard.cases.models import Case
 from healthboard.pages import page
 from healthboard.refusals import Invalid, Refusal
@@ -75,18 +76,18 @@ def confirm(request: HttpRequest) -> HttpResponse:
 @require_POST
 def carry_out(request: HttpRequest) -> HttpResponse:
     """Decides each row by itself: one that changed is refused, the others stand."""
-    from healthboard.cases import lifecycle
-
     rows, kind = _rows(request), _kind(request)
     reason = request.POST.get("reason", "")
     if kind == "dismiss" and not reason.strip():
         raise Invalid("A dismissal needs a reason. Go back and write one: nothing was done.")
     cases = _cases(rows)
     if len({(c.action, c.policy_version_id) for c in cases.values()}) > 1:
-        raise Invalid("Only cases with the same action under the same policy can be answered together. Nothing was done.")
+        raise Invalid(
+            "Only cases with the same action under the same policy can be answered together. Nothing was done."
+        )
     results = [
         {"case": cases.get(case_id), "case_id": case_id, "refused": isinstance(result, Refusal), "result": result}
-        for case_id, result in lifecycle.decide_many(rows, actor=actor_of(request), kind=kind, reason=reason)
+        for case_id, result in answers.decide_many(rows, actor=actor_of(request), kind=kind, reason=reason)
     ]
     done = sum(1 for result in results if not result["refused"])
     context = {"kind": kind, "verb": KINDS[kind], "results": results, "done": done, "refused": len(results) - done}

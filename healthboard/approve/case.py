@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from healthboard import clock
 from healthboard.approve.answers import KINDS, allowed_kinds
-from healthboard.repairs.progress import progress
 from healthboard.approve.web import may
 from healthboard.cases import queries
 from healthboard.cases.models import Case
 from healthboard.diagnosis import catalogue
 from healthboard.fleet import queries as fleet
 from healthboard.pages import live, page
+from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
+from healthboard.repairs.progress import progress
 
 
-def find(case_id: int) -> Case:
+def find(request: HttpRequest, case_id: int) -> Case:
+    """The case, where this person may see it; a group case by any of its members."""
     case = queries.get(case_id)
-    if case is None:
+    same = Case.objects.filter(Q(pk=case_id) | Q(parent=case_id))
+    if case is None or not access.within(request.user, same).exists():
         raise NotFound(f"There is no case {case_id}.")
     return case
 
 
 @page
 def case(request: HttpRequest, case_id: int) -> HttpResponse:
-    found = find(case_id)
+    found = find(request, case_id)
     return live(request, "case.html", queries.case_version(case_id), lambda: context(request, found))
 
 
 def refused(request: HttpRequest, case_id: int, refusal: Refusal) -> HttpResponse:
     """The fresh case, under what stood against the click: what changed, and who was first."""
-    found = find(case_id)
+    found = find(request, case_id)
     shown = {"shown": "", "refusal": refusal}
     return render(request, "case.html", {**context(request, found), **shown}, status=refusal.status)
 
@@ -83,5 +87,15 @@ def _says(found: Case) -> list[dict[str, Any]]:
     rows = []
     for code in [found.code, *[c for c in found.codes if c != found.code]][:6]:
         entry = catalogue.get(code)
-        rows.append({"code": code, "title": entry.title, "said": catalogue.who_says(code), "apart": entry.disagreement})
+        rows.append(
+            {
+                "code": code,
+                "title": entry.title,
+                "said": catalogue.who_says(code),
+                "apart": entry.disagreement,
+                "verdict": entry.verdict,
+                "action": entry.action,
+                "why": entry.why,
+            }
+        )
     return rows

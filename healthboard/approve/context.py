@@ -1,12 +1,16 @@
-"""What every page's frame needs: the switch, what is blind, what waits; read once a request and only if shown."""
+"""What every page's frame needs: the switch, what is blind, what waits; read once a request and only if shown.
+
+A middleware hangs it on the request, so that the pages of the lower layers can ask for it without knowing this one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject
 
 from healthboard import clock, pages
@@ -14,6 +18,7 @@ from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.fleet.models import Source
 from healthboard.fleet.sources import blind
+from healthboard.people import access
 from healthboard.repairs.models import Breaker, Switch
 
 
@@ -33,6 +38,17 @@ class Frame:
         return self.switch is not None and self.switch.stopped
 
 
+class Attach:
+    """Middleware: `request.frame_version()` for `pages.live`."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.frame_version = lambda: frame_version(request)
+        return self.get_response(request)
+
+
 def frame(request: HttpRequest) -> Frame:
     """Four small queries, once a request."""
     found = getattr(request, "_frame", None)
@@ -41,7 +57,7 @@ def frame(request: HttpRequest) -> Frame:
         found = request._frame = Frame(
             switch=Switch.objects.first(),
             blind=[source for source in Source.objects.select_related("account") if blind(source, now)],
-            waiting=Case.objects.filter(state=State.WAITING).count(),
+            waiting=access.within(request.user, Case.objects.filter(state=State.WAITING)).count(),
             breakers=Breaker.objects.filter(released_at=None).count(),
         )
     return found

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from healthboard import clock
 from healthboard.approve.web import may
 from healthboard.cases import queries
+from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.fleet.models import Gpu, Instance, Source
 from healthboard.pages import PAGE_SIZE, live, page
+from healthboard.people import access
 
 #: waiting cases that are read to be put in order; beyond it the page says that there are more
 MOST = 500
@@ -21,13 +24,17 @@ MOST = 500
 def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
-    shown = queries.tab_version(tab)
+    shown = queries.tab_version(seen(request), tab)
     return live(request, "inbox.html", shown, lambda: context(request, tab))
 
 
+def seen(request: HttpRequest) -> QuerySet[Case]:
+    return access.within(request.user, Case.objects.all())
+
+
 def context(request: HttpRequest, tab: str) -> dict[str, Any]:
-    counts = queries.tab_counts()
-    cases = list(queries.tab(tab)[: MOST if tab == "waiting" else PAGE_SIZE])
+    counts = queries.tab_counts(seen(request))
+    cases = list(queries.tab(seen(request), tab)[: MOST if tab == "waiting" else PAGE_SIZE])
     repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired") else {}
     allowed: dict[Any, str | None] = {}
     rows = []

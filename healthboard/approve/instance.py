@@ -12,13 +12,14 @@ from healthboard.cases.models import Case
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.pages import live, page
+from healthboard.people import access
 from healthboard.refusals import NotFound
 from healthboard.repairs.models import Repair
 
 
 @page
 def instance(request: HttpRequest, pk: int) -> HttpResponse:
-    found = fleet.instance(pk=pk)
+    found = fleet.instance(access.within(request.user, Instance.objects.all()), pk=pk)
     if found is None:
         raise NotFound("There is no such instance.")
     cases = list(Case.objects.filter(instance=found).order_by("-pk")[:20])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import django
@@ -16,9 +17,11 @@ from django.views.decorators.http import require_POST
 from healthboard import clock
 from healthboard.approve.context import frame
 from healthboard.approve.web import actor_of, log_in_again, see_other
-from healthboard.audit.models import AuditRow
+from healthboard.cases import answers
+from healthboard.cases.models import Case
+from healthboard.celery import TICKS, every
 from healthboard.diagnosis import catalogue
-from healthboard.fleet.models import Instance, Pool, Source
+from healthboard.fleet.models import Instance, Pool, Pulse, Source
 from healthboard.fleet.sources import blind
 from healthboard.pages import live, page, version
 from healthboard.people import access
@@ -26,6 +29,9 @@ from healthboard.policies import matching
 from healthboard.refusals import Invalid, Refusal
 from healthboard.repairs import brakes, budget
 from healthboard.repairs.models import Breaker, Pause, Repair
+
+#: pulse -> seconds between its ticks at speed 1
+SECONDS = {name.rsplit(".", 1)[-1]: seconds for name, seconds in TICKS.values()}
 
 
 @page
@@ -35,8 +41,7 @@ def system(request: HttpRequest) -> HttpResponse:
         list(Breaker.objects.filter(released_at=None).values_list("pk", flat=True)),
         list(Pause.objects.filter(ended_at=None).values_list("pk", "until")),
         list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),
-        AuditRow.objects.filter(verb__startswith="invariants.").order_by("-pk").values_list("pk", flat=True).first(),
-        sorted(_beats().items()),
+        list(Pulse.objects.values_list("name", "at", "ok")),
     ]
     return live(request, "system.html", version(mark), lambda: context(request))
 
@@ -49,13 +54,13 @@ def context(request: HttpRequest) -> dict[str, Any]:
     return {
         "switch": frame(request).switch,
         "sources": sources,
-        "beats": _beats(),
+        "pulses": _pulses(now),
         "breakers": Breaker.objects.filter(released_at=None).select_related("account").order_by("-opened_at"),
         "released": Breaker.objects.filter(released_at__isnull=False).order_by("-released_at")[:5],
         "pauses": Pause.objects.filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
         "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
         "pools": _budgets(),
-        "invariants": AuditRow.objects.filter(verb__startswith="invariants.").order_by("-pk").first(),
+        "invariants": Pulse.objects.filter(name="invariants").first(),
         "versions": _versions(),
         "may": {verb: access.why_not(request.user, verb) for verb in ("stop", "resume", "release", "pause")},
     }
@@ -71,9 +76,14 @@ def _budgets() -> list[dict[str, Any]]:
     return rows
 
 
-def _beats() -> dict[str, Any]:
-    """When the canary, the beat and each queue last ran: rows of the audit-free liveness table, if there are any."""
-    return {}
+def _pulses(now: datetime) -> list[dict[str, Any]]:
+    """Signs of life, the canary first: it proves beat, broker and worker together. Late after three of its rounds."""
+    rows = [
+        {"name": pulse.name, "at": pulse.at, "ok": pulse.ok,
+         "late": now - pulse.at > timedelta(seconds=max(every(SECONDS.get(pulse.name, 300)) * 3, 15))}
+        for pulse in Pulse.objects.exclude(name="invariants").order_by("name")
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: row["name"] != "canary")
 
 
 def _versions() -> list[tuple[str, str]]:
@@ -132,13 +142,11 @@ def acting(request: HttpRequest) -> HttpResponse:
 @require_POST
 def release_breaker(request: HttpRequest, pk: int) -> HttpResponse:
     """A breaker of a group case is released with the case, so that its members go their way."""
-    from healthboard.cases import lifecycle
-    from healthboard.cases.models import Case
 
     def act() -> None:
         group = Case.objects.filter(breaker=pk, instance=None, closed_at=None).first()
         if group is not None:
-            lifecycle.release(group.pk, actor=actor_of(request), reason=_reason(request))
+            answers.release(group.pk, actor=actor_of(request), reason=_reason(request))
         else:
             brakes.release_breaker(pk, actor_of(request), _reason(request))
 

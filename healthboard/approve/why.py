@@ -22,7 +22,9 @@ def why_nothing(instance: Instance, case: Case | None, repair: Repair | None) ->
     if instance.is_self:
         reasons.append("healthboard itself runs on it: it is never acted on.")
     if instance.owner not in TOUCHABLE:
-        reasons.append(f"Its owner is {words.OWNERS.get(instance.owner, instance.owner)}: it is observed, never acted on.")
+        reasons.append(
+            f"Its owner is {words.OWNERS.get(instance.owner, instance.owner)}: it is observed, never acted on."
+        )
     workloads = [w.name for w in case.workloads.all()] if case else []
     reasons += [f"{reason.rstrip('.')}." for reason in brakes.against(instance, workloads, automatic=True)]
     reasons += [f"{reason}." for reason in why_blind(instance, clock.now())]

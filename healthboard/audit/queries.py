@@ -40,7 +40,9 @@ def _date(text: str) -> datetime | None:
 
 def verbs() -> list[str]:
     """First parts of the verbs in use: case, repair, switch …"""
-    return sorted({verb.split(".")[0] for verb in AuditRow.objects.order_by().values_list("verb", flat=True).distinct()})
+    return sorted(
+        {verb.split(".")[0] for verb in AuditRow.objects.order_by().values_list("verb", flat=True).distinct()}
+    )
 
 
 def as_dict(row: AuditRow) -> dict[str, Any]:

@@ -40,15 +40,15 @@ def _tab_filters(now: datetime) -> dict[str, Q]:
     }
 
 
-def tab_counts() -> dict[str, int]:
-    """Rows behind each tab, in one query; equal to what `tab` lists."""
+def tab_counts(seen: QuerySet[Case]) -> dict[str, int]:
+    """Rows behind each tab among the cases that a person sees, in one query; equal to what `tab` lists."""
     filters = _tab_filters(clock.now())
-    return Case.objects.aggregate(**{name: Count("pk", filter=f) for name, f in filters.items()})
+    return seen.aggregate(**{name: Count("pk", filter=f) for name, f in filters.items()})
 
 
-def tab(name: str) -> QuerySet[Case]:
-    """Cases of one tab, newest change first, with what a row shows."""
-    rows = Case.objects.filter(_tab_filters(clock.now())[name])
+def tab(seen: QuerySet[Case], name: str) -> QuerySet[Case]:
+    """Cases of one tab among `seen`, newest change first, with what a row shows."""
+    rows = seen.filter(_tab_filters(clock.now())[name])
     return (
         rows.select_related("account", "instance", "pool", "parent", "breaker", "policy_version__policy")
         .annotate(member_count=Count("members", distinct=True))
@@ -221,8 +221,8 @@ def _requests_mark(instance_id: int) -> list[Any]:
     )
 
 
-def tab_version(name: str) -> list[Any]:
+def tab_version(seen: QuerySet[Case], name: str) -> list[Any]:
     """Cheap values that change whenever a tab would."""
     newest = Case.objects.aggregate(changed=Max("changed_at"), pk=Max("pk"))
     moving = list(Repair.objects.filter(closed_at=None).values_list("pk", "state", "step", "why_waiting")[:500])
-    return [name, tab_counts(), newest, moving if name in ("running", "failed") else len(moving)]
+    return [name, tab_counts(seen), newest, moving if name in ("running", "failed") else len(moving)]

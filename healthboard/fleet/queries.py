@@ -60,9 +60,9 @@ def _stage_filter(name: str) -> Q:
     return Q(open_repair__isnull=True, open_case__state=name.upper())
 
 
-def instances(params: dict[str, str]) -> QuerySet[Instance]:
-    """Instances by the filters of an address: `FILTERS`, `q`, `stage` and `gone`; an unknown value matches nothing."""
-    rows = Instance.objects.annotate(
+def instances(seen: QuerySet[Instance], params: dict[str, str]) -> QuerySet[Instance]:
+    """Instances among `seen` by the filters of an address: `FILTERS`, `q`, `stage` and `gone`; an unknown value matches nothing."""
+    rows = seen.annotate(
         open_case=FilteredRelation("cases", condition=Q(cases__closed_at=None)),
         open_repair=FilteredRelation("repairs", condition=Q(repairs__closed_at=None)),
     )
@@ -122,16 +122,25 @@ def in_order(rows: QuerySet[Instance], sort: str, after: list[Any] | None) -> Qu
     return rows.order_by("-sort_key" if down else "sort_key", "pk")
 
 
-def health_counts(params: dict[str, str]) -> list[tuple[str, int]]:
+def oldest_word(row: Instance) -> tuple[datetime | None, str]:
+    """When the more silent of AWS and the node last told something, and which it is where they are far apart."""
+    if row.seen_at is None or row.node_seen_at is None:
+        return (row.seen_at or row.node_seen_at), ("no reporter" if row.node_seen_at is None else "no AWS")
+    older = min(row.seen_at, row.node_seen_at)
+    apart = abs((row.seen_at - row.node_seen_at).total_seconds()) > 90
+    return older, ("node" if older == row.node_seen_at else "AWS") if apart else ""
+
+
+def health_counts(seen: QuerySet[Instance], params: dict[str, str]) -> list[tuple[str, int]]:
     """(verdict, instances) under the other filters, worst first; the sum of them too, as ``all``."""
-    rows = instances({**params, "health": ""}).order_by().values_list("verdict").annotate(n=Count("pk"))
+    rows = instances(seen, {**params, "health": ""}).order_by().values_list("verdict").annotate(n=Count("pk"))
     found = dict(rows)
     return [(str(v), found[v]) for v in VERDICT_ORDER if v in found]
 
 
-def choices() -> dict[str, list[str]]:
+def choices(seen: QuerySet[Instance]) -> dict[str, list[str]]:
     """Values that the filters offer."""
-    live = Instance.objects.filter(gone_at=None)
+    live = seen.filter(gone_at=None)
     columns = {name: column for name, column in FILTERS.items() if name != "health"}
     return {
         name: sorted(v for v in live.order_by().values_list(column, flat=True).distinct() if v)
@@ -172,8 +181,8 @@ def as_dict(row: Instance) -> dict[str, Any]:
     }
 
 
-def instance(**key: Any) -> Instance | None:
-    return Instance.objects.select_related("account", "cluster", "pool").filter(**key).first()
+def instance(seen: QuerySet[Instance], **key: Any) -> Instance | None:
+    return seen.select_related("account", "cluster", "pool").filter(**key).first()
 
 
 def checks(of: Instance) -> list[checking.Check]:

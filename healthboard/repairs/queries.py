@@ -12,20 +12,15 @@ from healthboard.repairs.states import CLOSED, State
 _WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_version__policy", "decision__case")
 
 
-def running() -> list[Repair]:
+def running(seen: QuerySet[Repair]) -> list[Repair]:
     """Open repairs, those that ask a person first, then the oldest."""
-    rows = (
-        Repair.objects.filter(closed_at=None)
-        .select_related(*_WITH)
-        .prefetch_related("steps")
-        .order_by("opened_at")[:200]
-    )
+    rows = seen.filter(closed_at=None).select_related(*_WITH).prefetch_related("steps").order_by("opened_at")[:200]
     return sorted(rows, key=lambda repair: repair.state != State.ASKING)
 
 
-def past(params: dict[str, str]) -> QuerySet[Repair]:
+def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
     """Ended repairs by the filters of an address: `state`, `pool`, `action`, `q` (instance id)."""
-    rows = Repair.objects.filter(closed_at__isnull=False).select_related(*_WITH)
+    rows = seen.filter(closed_at__isnull=False).select_related(*_WITH)
     if params.get("state") in list(CLOSED):
         rows = rows.filter(state=params["state"])
     if params.get("pool"):
@@ -46,8 +41,8 @@ def before(rows: QuerySet[Repair], key: list[Any] | None) -> QuerySet[Repair]:
     return rows.order_by("-closed_at", "-pk")
 
 
-def get(pk: int) -> Repair | None:
-    return Repair.objects.select_related(*_WITH, "instance__cluster").filter(pk=pk).first()
+def get(seen: QuerySet[Repair], pk: int) -> Repair | None:
+    return seen.select_related(*_WITH, "instance__cluster").filter(pk=pk).first()
 
 
 def version(pk: int | None = None) -> list[Any]:

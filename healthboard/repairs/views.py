@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -28,17 +29,21 @@ def repairs(request: HttpRequest) -> HttpResponse:
     names = ("state", "pool", "action", "q")
     params = {name: request.GET.get(name, "").replace("\0", "").strip() for name in names}
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = [*queries.running(), *queries.before(queries.past(params), None)[:MOST]]
+        rows = [*queries.running(_seen(request)), *queries.before(queries.past(_seen(request), params), None)[:MOST]]
         return export("repairs", (queries.as_dict(row) for row in rows), kind)
     after = pages.unpack(request.GET.get("after", ""), 2)
     shown = pages.version(queries.version(), request.GET.urlencode())
-    return pages.live(request, "repairs.html", shown, lambda: _list(params, after))
+    return pages.live(request, "repairs.html", shown, lambda: _list(_seen(request), params, after))
 
 
-def _list(params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
-    past = list(queries.before(queries.past(params), after)[: pages.PAGE_SIZE + 1])
+def _seen(request: HttpRequest) -> QuerySet[Repair]:
+    return access.within(request.user, Repair.objects.all(), prefix="instance__")
+
+
+def _list(seen: QuerySet[Repair], params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
+    past = list(queries.before(queries.past(seen, params), after)[: pages.PAGE_SIZE + 1])
     more, past = len(past) > pages.PAGE_SIZE, past[: pages.PAGE_SIZE]
-    running = [] if after else queries.running()
+    running = [] if after else queries.running(seen)
     for row in running:
         row.done = sum(1 for step in row.steps.all() if step.state in ("DONE", "SKIPPED"))
         row.planned = max(len(row.plan.get("steps", [])), len(row.steps.all()), 1)
@@ -52,8 +57,8 @@ def _list(params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
     }
 
 
-def _find(pk: int) -> Repair:
-    found = queries.get(pk)
+def _find(request: HttpRequest, pk: int) -> Repair:
+    found = queries.get(_seen(request), pk)
     if found is None:
         raise NotFound(f"There is no repair {pk}.")
     return found
@@ -61,7 +66,7 @@ def _find(pk: int) -> Repair:
 
 @pages.page
 def repair(request: HttpRequest, pk: int) -> HttpResponse:
-    found = _find(pk)
+    found = _find(request, pk)
     return pages.live(request, "repair.html", pages.version(queries.version(pk)), lambda: _context(request, found))
 
 
@@ -140,5 +145,5 @@ def _refused(request: HttpRequest, pk: int, refusal: Refusal) -> HttpResponse:
     if refusal.details.get("again"):
         where = urlencode({"next": reverse("repair", args=[pk])})
         return HttpResponseRedirect(f"/accounts/again/?{where}", status=303)
-    context = {**_context(request, _find(pk)), "shown": "", "refusal": refusal}
+    context = {**_context(request, _find(request, pk)), "shown": "", "refusal": refusal}
     return render(request, "repair.html", context, status=refusal.status)

@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from healthboard import clock, pages, words
+from healthboard.diagnosis import catalogue
 
 register = template.Library()
 
@@ -20,9 +21,7 @@ def icon(name: str, label: str = "") -> SafeString:
     """A symbol of the sprite; decorative unless it gets a label."""
     address = f"{static('board/icons.svg')}#{name}"
     if label:
-        return format_html(
-            '<svg class="icon" role="img" aria-label="{}"><use href="{}"></use></svg>', label, address
-        )
+        return format_html('<svg class="icon" role="img" aria-label="{}"><use href="{}"></use></svg>', label, address)
     return format_html('<svg class="icon" aria-hidden="true"><use href="{}"></use></svg>', address)
 
 
@@ -129,3 +128,19 @@ def address(context: template.Context, **change: Any) -> str:
 def splitted(text: str) -> list[str]:
     """Words of a constant in a template."""
     return text.split()
+
+
+@register.filter
+def actor(name: str) -> str:
+    """``healthboard:policy`` -> ``policy``; a person's name stays as it is."""
+    return name.removeprefix("healthboard:")
+
+
+@register.filter
+def headline(case: Any) -> str:
+    """What is wrong in words: the code at the head of a case's title gives way to its meaning in the catalogue."""
+    title = str(case.title)
+    if not title.startswith(f"{case.code} "):
+        return title
+    where = title[len(case.code) :].removesuffix(f" of {case.instance}" if case.instance else "")
+    return f"{catalogue.get(case.code).title},{where}" if where.strip() else catalogue.get(case.code).title

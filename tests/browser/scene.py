@@ -20,8 +20,12 @@ def fill(size: int = 40, *, calm: bool = False) -> dict[str, object]:
     found: dict[str, object] = {"people": people()}
     make.switch()
     for name, scope in (("ec2", ""), ("autoscaling", ""), ("ecs", "gpu"), ("node", "gpu")):
-        make.source(name, scope=scope, age=4 if name != "node" or calm else 95, error="" if name != "node" or calm else
-                    "no report from 3 of 40 nodes within a minute")  # fmt: skip
+        make.source(
+            name,
+            scope=scope,
+            age=4 if name != "node" or calm else 95,
+            error="" if name != "node" or calm else "no report from 3 of 40 nodes within a minute",
+        )
     train, infer = make.pool("train"), make.pool("infer", desired=6)
     solo = make.pool("solo", "TEMPLATE")
     llm = make.workload("llm-train", desired=14, running=13)
@@ -55,46 +59,100 @@ def _say(on, status: str = "OK", **other: object) -> None:
 
 
 def _waiting(found: dict, train, solo, nightly) -> None:
-    sick = make.instance(train, verdict="AMBIGUOUS", verdict_code="XID_119", tasks_running=3,
-                         verdict_why="GSP did not answer a driver call on GPU 3.",
-                         owner_evidence=["Tag aws:autoscaling:groupName is train-asg", "DescribeAutoScalingInstances lists it"])  # fmt: skip
+    sick = make.instance(
+        train,
+        verdict="AMBIGUOUS",
+        verdict_code="XID_119",
+        tasks_running=3,
+        verdict_why="GSP did not answer a driver call on GPU 3.",
+        owner_evidence=["Tag aws:autoscaling:groupName is train-asg", "DescribeAutoScalingInstances lists it"],
+    )
     gpus = make.gpus(sick, 8, bad={3: "error"})
     make.task(sick)
     make.task(sick, nightly, protected_until=clock.now() + timedelta(hours=1))
-    make.event(sick, "XID_119", gpu=gpus[3].uuid, count=3, at=make.ago(175),
-               text="NVRM: Xid (PCI:0000:3d:00): 119, pid=4711, name=python3, Timeout after 6s of waiting for RPC response from GPU3 GSP!")  # fmt: skip
-    make.event(sick, "XID_45", gpu=gpus[3].uuid, at=make.ago(174), text="NVRM: Xid (PCI:0000:3d:00): 45, pid=4711, Ch 00000008")
+    make.event(
+        sick,
+        "XID_119",
+        gpu=gpus[3].uuid,
+        count=3,
+        at=make.ago(175),
+        text="NVRM: Xid (PCI:0000:3d:00): 119, pid=4711, name=python3, Timeout after 6s of waiting for RPC response from GPU3 GSP!",
+    )
+    make.event(
+        sick, "XID_45", gpu=gpus[3].uuid, at=make.ago(174), text="NVRM: Xid (PCI:0000:3d:00): 45, pid=4711, Ch 00000008"
+    )
     _say(sick, ACCELERATED_COMPUTE="OK")
     for days, resolution in ((9, "REPAIRED"), (20, "DISMISSED"), (31, "REPAIRED")):
-        old = make.case(make.instance(train, gone_at=make.ago(86400 * days)), state="CLOSED", resolution=resolution,
-                        opened_at=make.ago(86400 * days + 900), closed_at=make.ago(86400 * days))  # fmt: skip
-        make.decision(old, found["people"]["operator"], "dismiss" if resolution == "DISMISSED" else "approve",
-                      reason="Driver bug, fixed by 580.95" if resolution == "DISMISSED" else "", outcome="DONE")  # fmt: skip
-    case = make.case(sick, title="GPU 3 of 8 stopped answering the driver (Xid 119)", gpu=gpus[3].uuid,
-                     codes=["XID_119", "XID_45"], why="The GPU's system processor timed out three times within a minute. "
-                     "EKS reboots, ECS does not act, NVIDIA says reset: sources disagree.")  # fmt: skip
+        old = make.case(
+            make.instance(train, gone_at=make.ago(86400 * days)),
+            state="CLOSED",
+            resolution=resolution,
+            opened_at=make.ago(86400 * days + 900),
+            closed_at=make.ago(86400 * days),
+        )
+        make.decision(
+            old,
+            found["people"]["operator"],
+            "dismiss" if resolution == "DISMISSED" else "approve",
+            reason="Driver bug, fixed by 580.95" if resolution == "DISMISSED" else "",
+            outcome="DONE",
+        )
+    case = make.case(
+        sick,
+        title="GPU 3 of 8 stopped answering the driver (Xid 119)",
+        gpu=gpus[3].uuid,
+        codes=["XID_119", "XID_45"],
+        why="The GPU's system processor timed out three times within a minute. "
+        "EKS reboots, ECS does not act, NVIDIA says reset: sources disagree.",
+    )
     who = Actor("healthboard:evidence", "system")
     make.audit("case.opened", "case opened: Xid 119 on GPU 3, ambiguous", by=who, case_id=case.pk, instance=sick)
     make.audit("case.planned", "plan version 1: drain and reboot", by=POLICY, case_id=case.pk, instance=sick)
     found["case"], found["sick"] = case, sick
     found["like"] = [
-        make.case(make.instance(solo, verdict="AMBIGUOUS", verdict_code="XID_109", instance_type="p4d.24xlarge"), code="XID_109",
-                  title=f"Context switch timeout on GPU {n} (Xid 109)", expires_at=clock.now() + timedelta(minutes=40 + n))  # fmt: skip
+        make.case(
+            make.instance(solo, verdict="AMBIGUOUS", verdict_code="XID_109", instance_type="p4d.24xlarge"),
+            code="XID_109",
+            title=f"Context switch timeout on GPU {n} (Xid 109)",
+            expires_at=clock.now() + timedelta(minutes=40 + n),
+        )
         for n in range(3)
     ]
-    dead = make.instance(solo, verdict="HARDWARE", verdict_code="EC2_SYSTEM_IMPAIRED", agent_connected=False, instance_type="p4d.24xlarge")
+    dead = make.instance(
+        solo,
+        verdict="HARDWARE",
+        verdict_code="EC2_SYSTEM_IMPAIRED",
+        agent_connected=False,
+        instance_type="p4d.24xlarge",
+    )
     _say(dead, "INSUFFICIENT_DATA", EC2_SYSTEM="IMPAIRED")
     found["expiring"] = make.case(
-        dead, code="EC2_SYSTEM_IMPAIRED", verdict="HARDWARE", action="REPLACE", expires_at=clock.now() + timedelta(minutes=4),
+        dead,
+        code="EC2_SYSTEM_IMPAIRED",
+        verdict="HARDWARE",
+        action="REPLACE",
+        expires_at=clock.now() + timedelta(minutes=4),
         title="The host under this instance is impaired, its agent is away",
         why_waiting="Dead host: the policy asks before tasks are given up",
-    )  # fmt: skip
-    evil = make.instance(solo, verdict="AMBIGUOUS", verdict_code="NVML_UNKNOWN_ERROR", tags={"Name": HOSTILE},
-                         owner_evidence=[HOSTILE], verdict_why=HOSTILE)  # fmt: skip
+    )
+    evil = make.instance(
+        solo,
+        verdict="AMBIGUOUS",
+        verdict_code="NVML_UNKNOWN_ERROR",
+        tags={"Name": HOSTILE},
+        owner_evidence=[HOSTILE],
+        verdict_why=HOSTILE,
+    )
     make.event(evil, "NVML_UNKNOWN_ERROR", text=HOSTILE)
     make.task(evil, make.workload(HOSTILE[:200]))
-    found["evil"] = make.case(evil, code="NVML_UNKNOWN_ERROR", action="DIAGNOSE", title=f"Unknown error {HOSTILE}"[:255],
-                              why=HOSTILE, plan={**make.plan("DIAGNOSE"), "sentence": HOSTILE})  # fmt: skip
+    found["evil"] = make.case(
+        evil,
+        code="NVML_UNKNOWN_ERROR",
+        action="DIAGNOSE",
+        title=f"Unknown error {HOSTILE}"[:255],
+        why=HOSTILE,
+        plan={**make.plan("DIAGNOSE"), "sentence": HOSTILE},
+    )
     make.request(evil, asked_by="operator")
     make.request(evil, "bug-report", answered=False, expires_at=make.ago(5))
 
@@ -104,65 +162,193 @@ def _running(found: dict, train, infer, solo) -> None:
     gpus = make.gpus(first, 8, bad={5: "lost"})
     make.event(first, gpu=gpus[5].uuid)
     _say(first, ACCELERATED_COMPUTE="IMPAIRED", GPU_COUNT=7)
-    case = make.case(first, code="XID_79", verdict="HARDWARE", action="REPLACE", state="DECIDED", mode="auto", may_act=True,
-                     gpu=gpus[5].uuid, title="GPU 5 of 8 has fallen off the bus (Xid 79)",
-                     why="The kernel log and NVML agree that GPU 5 is gone.")  # fmt: skip
+    case = make.case(
+        first,
+        code="XID_79",
+        verdict="HARDWARE",
+        action="REPLACE",
+        state="DECIDED",
+        mode="auto",
+        may_act=True,
+        gpu=gpus[5].uuid,
+        title="GPU 5 of 8 has fallen off the bus (Xid 79)",
+        why="The kernel log and NVML agree that GPU 5 is gone.",
+    )
     repair = make.repair(first, replacement=make.instance(train, launched_by_us=False, launched_at=make.ago(60)))
     steps = make.steps(repair, "recheck", "room", "keep", "drain", "standby", "replacement")
     make.call(steps[3])
     make.call(steps[4], "EnterStandby", service="autoscaling")
     make.occupancy(repair)
     make.decision(case, None, "auto", repair=repair)
-    for verb, text in (("case.opened", "case opened: Xid 79, hardware"), ("case.decided", "decided by policy: drain and replace")):
+    for verb, text in (
+        ("case.opened", "case opened: Xid 79, hardware"),
+        ("case.decided", "decided by policy: drain and replace"),
+    ):
         make.audit(verb, text, by=POLICY, case_id=case.pk, instance=first)
     for step in steps:
-        make.audit("repair.step", f"step {step.name}: {step.state.lower()}", by=POLICY, repair_id=repair.pk, instance=first)
+        make.audit(
+            "repair.step", f"step {step.name}: {step.state.lower()}", by=POLICY, repair_id=repair.pk, instance=first
+        )
     found["running"], found["running_repair"] = case, repair
-    second = make.instance(infer, verdict="HARDWARE", verdict_code="XID_48", instance_type="g6e.12xlarge", gpus_expected=4)
-    undoable = make.case(second, code="XID_48", verdict="HARDWARE", action="REBOOT", state="DECIDED",
-                         title="Double-bit ECC error on GPU 1 (Xid 48)")  # fmt: skip
-    scheduled = make.repair(second, state="SCHEDULED", action="REBOOT", automatic=False, requested_by="operator",
-                            opened_at=clock.now(), not_before=clock.now() + timedelta(seconds=300))  # fmt: skip
+    second = make.instance(
+        infer, verdict="HARDWARE", verdict_code="XID_48", instance_type="g6e.12xlarge", gpus_expected=4
+    )
+    undoable = make.case(
+        second,
+        code="XID_48",
+        verdict="HARDWARE",
+        action="REBOOT",
+        state="DECIDED",
+        title="Double-bit ECC error on GPU 1 (Xid 48)",
+    )
+    scheduled = make.repair(
+        second,
+        state="SCHEDULED",
+        action="REBOOT",
+        automatic=False,
+        requested_by="operator",
+        opened_at=clock.now(),
+        not_before=clock.now() + timedelta(seconds=300),
+    )
     make.decision(undoable, found["people"]["operator"], repair=scheduled)
     found["undoable"] = undoable
-    third = make.instance(solo, verdict="HARDWARE", verdict_code="XID_95", ecs_status="DRAINING", instance_type="p4d.24xlarge")
-    asks = make.case(third, code="XID_95", verdict="HARDWARE", action="REBOOT", state="DECIDED", title="Uncontained ECC error (Xid 95)")
-    asking = make.repair(third, state="ASKING", action="REBOOT", requested_by="healthboard:policy",
-                         why_waiting="Two tasks have not left for 30 minutes: one is protected, one standalone",
-                         facts={"choices": [{"key": "wait", "title": "Wait for another 30 minutes", "needs": ""},
-                                            {"key": "undo", "title": "Undo: back to ACTIVE", "needs": ""},
-                                            {"key": "terminate_first", "title": "Reboot now and lose the two tasks", "needs": "terminate_first"}]})  # fmt: skip
+    third = make.instance(
+        solo, verdict="HARDWARE", verdict_code="XID_95", ecs_status="DRAINING", instance_type="p4d.24xlarge"
+    )
+    asks = make.case(
+        third,
+        code="XID_95",
+        verdict="HARDWARE",
+        action="REBOOT",
+        state="DECIDED",
+        title="Uncontained ECC error (Xid 95)",
+    )
+    asking = make.repair(
+        third,
+        state="ASKING",
+        action="REBOOT",
+        requested_by="healthboard:policy",
+        why_waiting="Two tasks have not left for 30 minutes: one is protected, one standalone",
+        facts={
+            "choices": [
+                {"key": "wait", "title": "Wait for another 30 minutes", "needs": ""},
+                {"key": "undo", "title": "Undo: back to ACTIVE", "needs": ""},
+                {"key": "terminate_first", "title": "Reboot now and lose the two tasks", "needs": "terminate_first"},
+            ]
+        },
+    )
     make.steps(asking, "recheck", "room", "keep", "drain", "tasks")
     make.decision(asks, None, "auto", repair=asking)
     found["asking_repair"] = asking
 
 
 def _rest(found: dict, train, infer, solo) -> None:
-    tripped = make.breaker("us-east-1b", scope_kind="zone", why="GPU_OVERTEMP on 5 of 14 instances of zone us-east-1b within 10 minutes")
-    group = make.case(None, code="GPU_OVERTEMP", verdict="CORRELATED", action="HOLD", breaker=tripped, pool=train,
-                      title="5 instances in us-east-1b run hot at once",
-                      plan={"sentence": "Nothing is done to any of them until a person releases the breaker.", "tasks_total": 9, "gpus": 40,
-                            "if_nobody_answers": "It stays held; the members' cases wait."})  # fmt: skip
+    tripped = make.breaker(
+        "us-east-1b", scope_kind="zone", why="GPU_OVERTEMP on 5 of 14 instances of zone us-east-1b within 10 minutes"
+    )
+    group = make.case(
+        None,
+        code="GPU_OVERTEMP",
+        verdict="CORRELATED",
+        action="HOLD",
+        breaker=tripped,
+        pool=train,
+        title="5 instances in us-east-1b run hot at once",
+        plan={
+            "sentence": "Nothing is done to any of them until a person releases the breaker.",
+            "tasks_total": 9,
+            "gpus": 40,
+            "if_nobody_answers": "It stays held; the members' cases wait.",
+        },
+    )
     for _ in range(5):
         hot = make.instance(train, verdict="CORRELATED", verdict_code="GPU_OVERTEMP", zone="us-east-1b")
-        make.case(hot, code="GPU_OVERTEMP", verdict="CORRELATED", action="HOLD", state="HELD", parent=group, title="GPU 2 is past its slowdown temperature")
+        make.case(
+            hot,
+            code="GPU_OVERTEMP",
+            verdict="CORRELATED",
+            action="HOLD",
+            state="HELD",
+            parent=group,
+            title="GPU 2 is past its slowdown temperature",
+        )
     found["group"], found["breaker"] = group, tripped
-    done = make.instance(train, verdict="HARDWARE", verdict_code="XID_79", gone_at=make.ago(300), state="terminated", ecs_status="INACTIVE")
-    case = make.case(done, code="XID_79", verdict="HARDWARE", action="REPLACE", state="CLOSED", resolution="REPAIRED", mode="auto",
-                     title="GPU 0 of 8 has fallen off the bus (Xid 79)", closed_at=clock.now())  # fmt: skip
-    repair = make.repair(done, state="SUCCEEDED", opened_at=make.ago(700), closed_at=make.ago(10), outcome="REPAIRED",
-                         outcome_why="The replacement serves, the old instance is terminated", replacement=make.instance(train))  # fmt: skip
-    make.steps(repair, "recheck", "room", "keep", "drain", "standby", "replacement", "tasks", "detach", "terminate", "verify", last="DONE")
+    done = make.instance(
+        train,
+        verdict="HARDWARE",
+        verdict_code="XID_79",
+        gone_at=make.ago(300),
+        state="terminated",
+        ecs_status="INACTIVE",
+    )
+    case = make.case(
+        done,
+        code="XID_79",
+        verdict="HARDWARE",
+        action="REPLACE",
+        state="CLOSED",
+        resolution="REPAIRED",
+        mode="auto",
+        title="GPU 0 of 8 has fallen off the bus (Xid 79)",
+        closed_at=clock.now(),
+    )
+    repair = make.repair(
+        done,
+        state="SUCCEEDED",
+        opened_at=make.ago(700),
+        closed_at=make.ago(10),
+        outcome="REPAIRED",
+        outcome_why="The replacement serves, the old instance is terminated",
+        replacement=make.instance(train),
+    )
+    make.steps(
+        repair,
+        "recheck",
+        "room",
+        "keep",
+        "drain",
+        "standby",
+        "replacement",
+        "tasks",
+        "detach",
+        "terminate",
+        "verify",
+        last="DONE",
+    )
     make.decision(case, None, "auto", repair=repair, outcome="DONE")
     bad = make.instance(solo, verdict="HARDWARE", verdict_code="XID_62", instance_type="p4d.24xlarge")
-    again = make.case(bad, code="XID_62", verdict="HARDWARE", action="REPLACE", tries=1, title="Internal micro-controller halt (Xid 62), again after a reboot")
-    failed = make.repair(bad, state="FAILED", action="REBOOT", outcome_why="After the reboot the same code came back within the soak time")
+    again = make.case(
+        bad,
+        code="XID_62",
+        verdict="HARDWARE",
+        action="REPLACE",
+        tries=1,
+        title="Internal micro-controller halt (Xid 62), again after a reboot",
+    )
+    failed = make.repair(
+        bad,
+        state="FAILED",
+        action="REBOOT",
+        outcome_why="After the reboot the same code came back within the soak time",
+    )
     make.decision(again, None, "auto", repair=failed, outcome="DONE")
-    make.case(make.instance(infer, verdict="AMBIGUOUS", verdict_code="FABRIC_UNHEALTHY"), code="FABRIC_UNHEALTHY", action="DIAGNOSE",
-              state="SNOOZED", snoozed_until=clock.now() + timedelta(minutes=50), title="NVLink fabric reports itself unhealthy")  # fmt: skip
-    make.case(make.instance(make.pool("managed", "MANAGED"), verdict="HARDWARE", verdict_code="XID_79"), code="XID_79", verdict="HARDWARE",
-              action="REPLACE", state="OBSERVED", title="GPU 2 fell off the bus; ECS replaces it",
-              mode_why="Managed Instances with auto repair on: ECS replaces it, healthboard records")  # fmt: skip
+    make.case(
+        make.instance(infer, verdict="AMBIGUOUS", verdict_code="FABRIC_UNHEALTHY"),
+        code="FABRIC_UNHEALTHY",
+        action="DIAGNOSE",
+        state="SNOOZED",
+        snoozed_until=clock.now() + timedelta(minutes=50),
+        title="NVLink fabric reports itself unhealthy",
+    )
+    make.case(
+        make.instance(make.pool("managed", "MANAGED"), verdict="HARDWARE", verdict_code="XID_79"),
+        code="XID_79",
+        verdict="HARDWARE",
+        action="REPLACE",
+        state="OBSERVED",
+        title="GPU 2 fell off the bus; ECS replaces it",
+        mode_why="Managed Instances with auto repair on: ECS replaces it, healthboard records",
+    )
     make.instance(solo, verdict="UNKNOWN", node_seen_at=make.ago(2000), agent_connected=None)
     make.instance(train, verdict="WATCH", verdict_code="ROW_REMAP_PENDING")
     make.pause()

@@ -1,6 +1,6 @@
 """Screenshots of every page at 1440 and 390 px, light and dark, from a scratch database.
 
-    python tests/browser/shots.py FOLDER [name …]
+python tests/browser/shots.py FOLDER [name …]
 """
 
 from __future__ import annotations
@@ -16,18 +16,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def main(folder: Path, only: list[str]) -> None:
     home = Path(tempfile.mkdtemp(prefix="healthboard-shots-"))
     os.environ.update(
-        HEALTHBOARD_HOME=str(home), HEALTHBOARD_MODE="sandbox", DJANGO_SETTINGS_MODULE="healthboard.settings",
-        DATABASE_URL=f"sqlite:///{home}/shots.sqlite3", REDIS_URL="redis://127.0.0.1:1/0", HEALTHBOARD_LOG_LEVEL="ERROR",
+        HEALTHBOARD_HOME=str(home),
+        HEALTHBOARD_MODE="sandbox",
+        DJANGO_SETTINGS_MODULE="healthboard.settings",
+        DATABASE_URL=f"sqlite:///{home}/shots.sqlite3",
+        REDIS_URL="redis://127.0.0.1:1/0",
+        HEALTHBOARD_LOG_LEVEL="ERROR",
         DJANGO_ALLOW_ASYNC_UNSAFE="1",
-    )  # fmt: skip
+    )
     sys.path.insert(0, str(ROOT))
     import django
 
@@ -49,15 +58,27 @@ def pages(found: dict) -> dict[str, str]:
     """name -> address, for the scene."""
     case = f"/cases/{found['case'].pk}/"
     return {
-        "inbox": "/", "inbox-running": "/?tab=running", "inbox-held": "/?tab=held", "inbox-empty": "/?tab=repaired",
-        "case": case, "case-running": f"/cases/{found['running'].pk}/", "case-undo": f"/cases/{found['undoable'].pk}/",
-        "case-group": f"/cases/{found['group'].pk}/", "case-hostile": f"/cases/{found['evil'].pk}/",
-        "answer": f"{case}answer/override/", "release": f"/cases/{found['group'].pk}/release/",
-        "fleet": "/fleet/", "fleet-none": "/fleet/?q=nothing-like-it",
-        "instance": f"/instances/{found['sick'].pk}/", "instance-hostile": f"/instances/{found['evil'].instance_id}/",
-        "repairs": "/repairs/", "repair": f"/repairs/{found['running_repair'].pk}/",
-        "repair-asks": f"/repairs/{found['asking_repair'].pk}/", "audit": "/audit/", "system": "/system/",
-    }  # fmt: skip
+        "inbox": "/",
+        "inbox-running": "/?tab=running",
+        "inbox-held": "/?tab=held",
+        "inbox-empty": "/?tab=repaired",
+        "case": case,
+        "case-running": f"/cases/{found['running'].pk}/",
+        "case-undo": f"/cases/{found['undoable'].pk}/",
+        "case-group": f"/cases/{found['group'].pk}/",
+        "case-hostile": f"/cases/{found['evil'].pk}/",
+        "answer": f"{case}answer/override/",
+        "release": f"/cases/{found['group'].pk}/release/",
+        "fleet": "/fleet/",
+        "fleet-none": "/fleet/?q=nothing-like-it",
+        "instance": f"/instances/{found['sick'].pk}/",
+        "instance-hostile": f"/instances/{found['evil'].instance_id}/",
+        "repairs": "/repairs/",
+        "repair": f"/repairs/{found['running_repair'].pk}/",
+        "repair-asks": f"/repairs/{found['asking_repair'].pk}/",
+        "audit": "/audit/",
+        "system": "/system/",
+    }
 
 
 def _shoot(folder: Path, only: list[str], addresses: dict[str, str]) -> None:
@@ -67,7 +88,15 @@ def _shoot(folder: Path, only: list[str], addresses: dict[str, str]) -> None:
     from tests.services import spare_port
 
     port = spare_port()
-    command = [sys.executable, "-m", "gunicorn", "healthboard.wsgi", f"--bind=127.0.0.1:{port}", "--threads=4", "--log-level=error"]
+    command = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "healthboard.wsgi",
+        f"--bind=127.0.0.1:{port}",
+        "--threads=4",
+        "--log-level=error",
+    ]
     server = subprocess.Popen(command, cwd=ROOT)
     base = f"http://127.0.0.1:{port}"
     for _ in range(100):
