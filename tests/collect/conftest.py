@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +15,6 @@ import boto3
 import pytest
 
 from healthboard import aws
-from healthboard.fleet.models import Account
-from workers.collect import ec2, ecs
 
 ACCOUNTS = ("111122223333", "444455556666")
 REGIONS = ("us-east-1", "eu-west-1")
@@ -61,14 +61,15 @@ def sandbox_process(tmp_path_factory):
 def sandbox(sandbox_process, monkeypatch):
     """The sandbox that `aws.client` finds in this test."""
     monkeypatch.setenv("HEALTHBOARD_HOME", str(sandbox_process.home))
+    monkeypatch.setattr(aws, "READ_ATTEMPTS", 1)  # botocore's own pauses between attempts would make the tests slow
+    monkeypatch.setattr(aws, "_clients", {})
     yield sandbox_process
     control(sandbox_process, "aws", mode="ok")
+    control(sandbox_process, "rules", rules=[])
 
 
 def control(sandbox, path: str, **body):
-    import json
-    import urllib.request
-
+    """One of the sandbox's control URLs."""
     request = urllib.request.Request(
         f"{sandbox.url}/_sandbox/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
@@ -78,6 +79,8 @@ def control(sandbox, path: str, **body):
 
 @pytest.fixture
 def account(db):
+    from healthboard.fleet.models import Account  # models only once Django is set up
+
     return Account.objects.create(account_id=ACCOUNTS[0])
 
 
@@ -85,15 +88,17 @@ def client(service: str, account: str = ACCOUNTS[0], region: str = REGIONS[0]) -
     return aws.client(service, account=account, region=region)
 
 
-def again(*names: str) -> None:
+def again() -> None:
     """Let the next round begin at once."""
     from healthboard.fleet.models import Source
 
     Source.objects.update(attempted_at=None)
 
 
-def rounds(account: Account, region: str = REGIONS[0], count: int = 2) -> None:
+def rounds(account, region: str = REGIONS[0], count: int = 2) -> None:
     """Full rounds of both collectors, ECS after EC2."""
+    from workers.collect import ec2, ecs
+
     for _ in range(count):
         again()
         assert ec2.collect(account, region)

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 INTERVAL_S = 60.0
 #: a round that tells less than this share of what was known is not believed
 SHARE = 0.5
-#: with fewer known ones than this, every answer is believed
+#: with fewer known ones than this, every answer but an empty one is believed
 FEW = 4
 #: after this long without a believed round the answer is taken as the truth
 PATIENCE = timedelta(hours=1)
@@ -51,7 +51,7 @@ class Claim:
 
     def doubt(self, told: int, known: int, what: str) -> str:
         """Why a round that told so few of the known ones is not believed, or empty."""
-        if known < FEW or told >= known * SHARE:
+        if not known or told >= known * SHARE or (told and known < FEW):
             return ""
         since = self.source.succeeded_at
         if since is not None and clock.now() - since > clock.scaled(PATIENCE):
