@@ -26,6 +26,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "healthboard.settings"
 
 from django.conf import settings  # noqa: E402
 
+settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a slow one would cost minutes
 assert settings.HOME == _HOME.resolve(), "settings were read before the environment was made"
 
 

@@ -1,0 +1,170 @@
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.urls import reverse
+
+from healthboard import clock
+from healthboard.audit.models import AuditRow
+from healthboard.people import grants, tokens
+from healthboard.people.models import ApiToken, Grant
+from healthboard.people.web import AUTH_AT
+from healthboard.repairs.models import Pause
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+User = get_user_model()
+
+
+@pytest.fixture
+def admin(client):
+    user = factories.person("admin", name="ada")
+    grants.sync(user)
+    client.force_login(user)
+    session = client.session
+    session[AUTH_AT] = clock.now().isoformat()
+    session.save()
+    return user
+
+
+def last(verb):
+    return AuditRow.objects.filter(verb=verb).latest("pk")
+
+
+def test_a_person_is_made_given_a_role_and_audited(client, admin):
+    data = {"username": "otto", "password1": "a long password", "password2": "a long password", "usable_password": "true"}
+    assert client.post("/admin/auth/user/add/", data).status_code == 302
+    otto = User.objects.get(username="otto")
+    assert (last("user.made").actor, last("user.made").via) == ("ada", "admin")
+    client.post("/admin/people/grant/add/", {"user": otto.pk, "role": "admin", "account": "", "region": "", "pool": "train"})
+    otto.refresh_from_db()
+    assert otto.is_staff and not otto.is_superuser
+    assert last("grant.given").summary == "otto: admin for train"
+    grant = Grant.objects.get(user=otto)
+    client.post(reverse("admin:people_grant_delete", args=[grant.pk]), {"post": "yes"})
+    otto.refresh_from_db()
+    assert not otto.is_staff and last("grant.taken").summary == "otto: admin for train taken"
+
+
+def test_nobody_is_made_a_superuser(client, admin):
+    otto = factories.person("operator", name="otto")
+    where = reverse("admin:auth_user_change", args=[otto.pk])
+    page = client.get(where).content.decode()
+    assert "is_superuser" not in page and "user_permissions" not in page
+    client.post(where, {"username": "otto", "is_active": "on", "is_superuser": "on", "is_staff": "on", "email": "o@x.org"})
+    otto.refresh_from_db()
+    assert otto.email == "o@x.org" and not otto.is_superuser and not otto.is_staff
+
+
+def test_a_new_password_is_on_record(client, admin):
+    otto = factories.person("operator", name="otto")
+    data = {"password1": "another password", "password2": "another password", "usable_password": "true"}
+    client.post(reverse("admin:auth_user_password_change", args=[otto.pk]), data)
+    otto.refresh_from_db()
+    assert otto.check_password("another password") and last("user.changed").subject == f"user:{otto.pk}"
+
+
+def test_the_record_keeps_the_name_of_a_person_who_is_gone(client, admin):
+    otto = factories.person("operator", name="otto")
+    tokens.issue_api(otto, actor=factories.actor(otto))
+    client.post(reverse("admin:auth_user_delete", args=[otto.pk]), {"post": "yes"})
+    assert not User.objects.filter(username="otto").exists()
+    row = AuditRow.objects.get(verb="token.issued")
+    assert row.actor == "otto"
+    assert "otto" in client.get(reverse("admin:audit_auditrow_change", args=[row.pk])).content.decode()
+    assert last("user.deleted").summary == "user otto deleted"
+
+
+def test_the_last_admin_stays(client, admin):
+    client.post(reverse("admin:auth_user_delete", args=[admin.pk]), {"post": "yes"})
+    client.post(reverse("admin:people_grant_delete", args=[admin.grants.get().pk]), {"post": "yes"})
+    client.post(reverse("admin:auth_user_change", args=[admin.pk]), {"username": "ada"})
+    client.post(reverse("admin:people_grant_change", args=[admin.grants.get().pk]), {"user": admin.pk, "role": "viewer"})
+    admin.refresh_from_db()
+    assert admin.is_active and admin.grants.get().role == "admin"
+
+
+def test_an_admin_of_one_pool_gives_roles_in_that_pool_only(client):
+    user = factories.person("admin", name="pia", pool="train")
+    grants.sync(user)
+    client.force_login(user)
+    otto = factories.person("", name="otto")
+    add = "/admin/people/grant/add/"
+    refused = client.post(add, {"user": otto.pk, "role": "admin", "pool": ""})
+    assert "not for everything" in refused.content.decode()
+    client.post(add, {"user": otto.pk, "role": "operator", "pool": "train"})
+    assert Grant.objects.get(user=otto).pool == "train"
+    assert client.get("/admin/auth/user/add/").status_code == 403
+    assert client.get("/admin/people/apitoken/").status_code == 403
+
+
+def test_a_token_is_revoked_from_its_list(client, admin):
+    token = tokens.issue_api(admin, actor=factories.actor(admin))
+    row = ApiToken.objects.get()
+    assert client.get("/admin/people/apitoken/add/").status_code == 403
+    client.post("/admin/people/apitoken/", {"action": "revoke", "_selected_action": [row.pk]})
+    assert tokens.verify_api(token) is None and last("token.revoked").actor == "ada"
+
+
+def pause(**changed):
+    until = clock.now() + timedelta(hours=2)
+    data = {"scope_kind": "pool", "scope": "infer", "account": "", "region": "", "reason": "roll-out"}
+    return {**data, "until_0": f"{until:%Y-%m-%d}", "until_1": f"{until:%H:%M:%S}", **changed}
+
+
+def test_a_pause_is_set_and_ended(client, admin):
+    assert client.post("/admin/repairs/pause/add/", pause()).status_code == 302
+    row = Pause.objects.get()
+    assert (row.set_by, row.set_by_user, row.scope) == ("ada", admin, "infer") and last("pause.set").actor == "ada"
+    page = client.get(reverse("admin:repairs_pause_change", args=[row.pk])).content.decode()
+    assert 'name="_save"' not in page
+    client.post("/admin/repairs/pause/", {"action": "end", "_selected_action": [row.pk]})
+    row.refresh_from_db()
+    assert row.ended_by == "ada"
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        ({"scope": ""}, "Name the pool to pause"),
+        ({"scope_kind": "fleet"}, "has no name"),
+        ({"until_0": "2020-01-01"}, "must end in the future"),
+        ({"reason": ""}, "This field is required"),
+    ],
+)
+def test_a_pause_that_makes_no_sense_is_refused_in_words(client, admin, changed, words):
+    assert words in client.post("/admin/repairs/pause/add/", pause(**changed)).content.decode()
+    assert not Pause.objects.exists()
+
+
+READ_ONLY = ["cases/case", "cases/decision", "cases/evidence", "repairs/repair", "repairs/step", "repairs/call",
+             "repairs/occupancy", "repairs/breaker", "audit/auditrow", "fleet/instance", "fleet/gpu", "fleet/pool",
+             "fleet/cluster", "fleet/account", "fleet/source", "fleet/workload", "fleet/task", "fleet/healthevent"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", READ_ONLY)
+def test_what_the_system_writes_is_only_seen(client, admin, path):
+    on = factories.instance()
+    factories.gpus(on, 1)
+    factories.event(on)
+    case, repair = factories.case(on), factories.repair(on)
+    factories.decision(case, admin)
+    [step] = factories.steps(repair, "drain")
+    factories.call(step)
+    factories.occupancy(repair)
+    factories.breaker()
+    factories.audit("test", "a row", by=factories.actor(admin))
+    model = path.split("/")[1]
+    listed = client.get(f"/admin/{path}/")
+    assert listed.status_code == 200 and f"/admin/{path}/add/" not in listed.content.decode()
+    assert client.get(f"/admin/{path}/add/").status_code == 403
+    rows = listed.context["cl"].result_list
+    for row in rows:
+        where = f"/admin/{path}/{row.pk}/"
+        page = client.get(f"{where}change/")
+        assert page.status_code == 200, model
+        assert not {"_save", "_continue", "deletelink"} & set(page.content.decode().replace('"', " ").split())
+        assert client.post(f"{where}change/", {"state": "CLOSED", "summary": "x"}).status_code == 403
+        assert client.post(f"{where}delete/", {"post": "yes"}).status_code == 403
+    if model not in ("source", "workload", "task", "evidence"):
+        assert rows
