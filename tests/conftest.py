@@ -24,10 +24,12 @@ os.environ["REDIS_URL"] = "redis://127.0.0.1:1/0"  # refused at once: messages a
 # Here and not in pyproject.toml: from there pytest-django reads the settings before this file has run.
 os.environ["DJANGO_SETTINGS_MODULE"] = "healthboard.settings"
 
+import django  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a slow one would cost minutes
 assert settings.HOME == _HOME.resolve(), "settings were read before the environment was made"
+django.setup()  # conftest.py files further down import models
 
 
 def pytest_unconfigure(config):

@@ -12,6 +12,7 @@ api = NinjaAPI(
     version="1",
     description="Health cases of GPU machines on Amazon ECS and EC2, what was decided about them, and their repair.",
     auth=[Token(), Session()],
+    parser=errors.JsonOnly(),
     docs_url=None,
     openapi_url="/openapi.json",
     urls_namespace="api",

@@ -9,7 +9,7 @@ from ninja import Router
 
 from healthboard.api import schemas, views
 from healthboard.api.auth import Throttle, actor_of, may_view
-from healthboard.api.errors import WRITE, json_only
+from healthboard.api.errors import WRITE
 from healthboard.api.lists import Id
 from healthboard.cases.answers import decide as answer
 from healthboard.cases.models import Case
@@ -25,7 +25,6 @@ router = Router(tags=["decisions"], throttle=[Throttle()])
 @router.post("/cases/{case_id}/decisions", response={200: schemas.DecisionItem, **WRITE}, operation_id="decide_case")
 def decide(request: HttpRequest, case_id: Id, payload: schemas.DecisionIn) -> Any:
     """Approve, override, dismiss or snooze a case. 409 where it was decided, is closed, or changed since it was read."""
-    json_only(request)
     may_view(request)
     if not access.within(request.auth, Case.objects.filter(pk=case_id)).exists():
         raise NotFound(f"There is no case {case_id}.")

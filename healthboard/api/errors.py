@@ -11,6 +11,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.http import Http404, HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
+from ninja.parser import Parser
 from pydantic import ConfigDict
 
 from healthboard.refusals import Refusal
@@ -78,6 +79,8 @@ def install(api: NinjaAPI) -> None:
         cause = error.__cause__
         if isinstance(cause, RequestDataTooBig):
             return too_big(request, cause)
+        if isinstance(cause, HttpError):  # ours, which the framework took for bad JSON
+            error = cause
         headers = {"WWW-Authenticate": "Bearer"} if error.status_code == 401 else None
         return answer(error.status_code, str(error), headers=headers)
 
@@ -94,7 +97,10 @@ def install(api: NinjaAPI) -> None:
         return answer(404, str(error) or "There is nothing here.")
 
 
-def json_only(request: HttpRequest) -> None:
-    """Raise unless the body is declared as JSON; a form posted from elsewhere never is."""
-    if request.content_type != "application/json":
-        raise HttpError(415, "Send the body as application/json.")
+class JsonOnly(Parser):
+    """Bodies must be declared as JSON; a form posted from elsewhere never is."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        if request.content_type != "application/json":
+            raise HttpError(415, "Send the body as application/json.")
+        return super().parse_body(request)

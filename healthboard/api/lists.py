@@ -18,11 +18,15 @@ from healthboard.refusals import NotFound
 
 router = Router(tags=["lists"], throttle=[Throttle()])
 
+#: a parameter that is left out is None, but nobody can send a null: `Query(None)` keeps the null out of OpenAPI
+OneInstance = Annotated[schemas.InstanceId, Query(None)]
+CaseState = Annotated[schemas.CaseState, Query(None)]
+RepairState = Annotated[schemas.RepairState, Query(None)]
+Word = Annotated[schemas.Name, Query(None)]
 After = Annotated[int, Query(None, ge=1, le=schemas.BIG, description="`next` of the page before")]
 OfCase = Annotated[int, Query(None, ge=1, le=schemas.BIG)]
 Limit = Annotated[int, Query(500, ge=1, le=1000)]
 Id = Annotated[int, Field(ge=1, le=schemas.BIG)]
-#: a parameter that is left out is None, but nobody can send a null: the types above say what may be sent
 CSV = {"responses": {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}}
 DETAIL = {**READ, **responses(404)}
 
@@ -44,8 +48,8 @@ def _page(
 @router.get("/cases", response={200: schemas.CaseList, **READ}, operation_id="list_cases", openapi_extra=CSV)
 def cases(
     request: HttpRequest,
-    instance: schemas.InstanceId = None,
-    state: schemas.CaseState = None,
+    instance: OneInstance = None,
+    state: CaseState = None,
     after: After = None,
     limit: Limit = 500,
     format: schemas.Format = schemas.Format.JSON,
@@ -73,8 +77,8 @@ def case(request: HttpRequest, case_id: Id):
 @router.get("/repairs", response={200: schemas.RepairList, **READ}, operation_id="list_repairs", openapi_extra=CSV)
 def repairs(
     request: HttpRequest,
-    instance: schemas.InstanceId = None,
-    state: schemas.RepairState = None,
+    instance: OneInstance = None,
+    state: RepairState = None,
     case: OfCase = None,
     after: After = None,
     limit: Limit = 500,
@@ -104,9 +108,9 @@ def repair(request: HttpRequest, repair_id: Id):
 @router.get("/instances", response={200: schemas.InstanceList, **READ}, operation_id="list_instances", openapi_extra=CSV)
 def instances(
     request: HttpRequest,
-    instance: schemas.InstanceId = None,
-    pool: schemas.Name = None,
-    verdict: schemas.Name = None,
+    instance: OneInstance = None,
+    pool: Word = None,
+    verdict: Word = None,
     gone: Annotated[bool, Query(False, description="those that are gone, too")] = False,
     after: After = None,
     limit: Limit = 500,

@@ -1,0 +1,80 @@
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from healthboard import clock
+from healthboard.api import health
+from healthboard.fleet.models import Installation
+from tests import factories
+
+
+def test_the_process_lives_without_a_database(client, django_db_blocker):
+    answer = client.get("/healthz")
+    assert (answer.status_code, answer.content) == (200, b"ok\n")
+
+
+@pytest.mark.django_db
+def test_ready_says_in_one_line_what_is_missing(client, monkeypatch):
+    monkeypatch.setattr(health, "_migrated", False)
+    answer = client.get("/readyz")
+    assert answer.status_code == 503 and answer.content.decode() == (
+        "the database is not stamped with a mode: run manage.py setup\n"
+    )
+    Installation.objects.create(mode="sandbox", created_at=clock.now())
+    assert client.get("/readyz").status_code == 200
+    Installation.objects.update(mode="aws")
+    assert "belongs to mode aws" in client.get("/readyz").content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_missing_migration_is_not_ready(client, monkeypatch):
+    from django.db.migrations.recorder import MigrationRecorder
+
+    monkeypatch.setattr(health, "_migrated", False)
+    row = MigrationRecorder.Migration.objects.get(app="people", name="0002_failed_logins")
+    row.delete()
+    try:
+        assert "lacks migrations" in client.get("/readyz").content.decode()
+    finally:
+        MigrationRecorder.Migration.objects.create(app=row.app, name=row.name)
+
+
+@pytest.mark.django_db
+def test_a_database_that_does_not_answer_is_not_ready(client, monkeypatch):
+    from django.db import OperationalError
+
+    def broken(*args):
+        raise OperationalError("connection refused\nmore")
+
+    monkeypatch.setattr(Installation.objects, "order_by", broken)
+    answer = client.get("/readyz")
+    assert answer.status_code == 503 and answer.content == b"the database does not answer: connection refused\n"
+
+
+def numbers(client):
+    text = client.get("/metrics", HTTP_AUTHORIZATION="Bearer s3cret").content.decode()
+    return {(s.name, *sorted(s.labels.values())): s.value for f in text_string_to_metric_families(text) for s in f.samples}
+
+
+@pytest.mark.django_db
+def test_the_numbers_are_what_the_database_says(client, monkeypatch):
+    monkeypatch.setenv("HEALTHBOARD_METRICS_TOKEN", "s3cret")
+    on = factories.instance(verdict="HARDWARE")
+    factories.case(on)
+    factories.repair(on)
+    factories.breaker()
+    factories.switch(stopped=True)
+    found = numbers(client)
+    assert found["healthboard_instances", "HARDWARE"] == 1 and found["healthboard_instances", "HEALTHY"] == 0
+    assert found["healthboard_cases_open", "WAITING"] == 1 and found["healthboard_repairs", "RUNNING"] == 1
+    assert found["healthboard_breakers_open", "CORRELATED"] == 1 and found["healthboard_stopped",] == 1
+    assert 170 < found["healthboard_case_waiting_oldest_seconds",] < 300
+
+
+@pytest.mark.django_db
+def test_the_numbers_are_for_the_bearer_of_their_token(client, monkeypatch):
+    assert client.get("/metrics").status_code == 401
+    assert client.get("/metrics", HTTP_AUTHORIZATION="Bearer ").status_code == 401
+    monkeypatch.setenv("HEALTHBOARD_METRICS_TOKEN", "s3cret")
+    for header in ("", "s3cret", "Basic s3cret", "Bearer wrong", "Bearer \xe9"):
+        assert client.get("/metrics", HTTP_AUTHORIZATION=header).status_code == 401
+    assert client.post("/metrics", HTTP_AUTHORIZATION="Bearer s3cret").status_code == 405
