@@ -102,7 +102,9 @@ def test_without_groups_from_the_start_every_owner_is_unknown(sandbox, account):
     control(sandbox, "rules", rules=[{"service": "autoscaling", "do": "error"}])
     rounds(account)
     control(sandbox, "rules", rules=[])
-    told = set(Instance.objects.exclude(pool__kind="MANAGED").exclude(cluster__batch=True).values_list("owner", flat=True))
+    told = set(
+        Instance.objects.exclude(pool__kind="MANAGED").exclude(cluster__batch=True).values_list("owner", flat=True)
+    )
     assert told == {"UNKNOWN"}
 
 

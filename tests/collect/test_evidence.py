@@ -63,9 +63,7 @@ def test_stored_evidence_is_read_again_exactly_as_it_was(broken):
     again = evidence.thaw(json.loads(json.dumps(frozen)))
     assert (again.events, again.readings, again.context, again.now) == (events, readings, context, now)
     assert again.thresholds == limits
-    second = evaluate(
-        again.events, again.readings, now=again.now, context=again.context, thresholds=again.thresholds
-    )
+    second = evaluate(again.events, again.readings, now=again.now, context=again.context, thresholds=again.thresholds)
     assert second == first and first.verdict is Verdict.HARDWARE and first.may_act
 
 

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from healthboard.fleet.models import Owner
 from healthboard.fleet.owners import CAREFUL, FLEET_TAG, GROUP_TAG, STACK_TAG, TEMPLATE_TAG, Facts, owner_of
 
-ALONE = Facts(tags={}, operator="", cluster="gpu", cluster_batch=False, provider="", provider_kind="", group="", group_tags={})
+ALONE = Facts(
+    tags={}, operator="", cluster="gpu", cluster_batch=False, provider="", provider_kind="", group="", group_tags={}
+)
 MEMBER = replace(ALONE, group="a", tags={GROUP_TAG: "a", TEMPLATE_TAG: "lt-1"})
 TEMPLATE = replace(ALONE, tags={TEMPLATE_TAG: "lt-1"})
 PROVIDED = replace(MEMBER, provider="p", provider_kind="GROUP", provider_group="a")

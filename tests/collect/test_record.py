@@ -28,7 +28,9 @@ def xid(at, seq, code="XID_79", boot="boot-a", **attrs):
 
 
 def node(instance, at, seq, *events, boot="boot-a", readings=()):
-    return record.record(instance, "node", at, [reading(boot, "BOOT_ID", "node"), *readings], events, boot_id=boot, seq=seq)
+    return record.record(
+        instance, "node", at, [reading(boot, "BOOT_ID", "node"), *readings], events, boot_id=boot, seq=seq
+    )
 
 
 @pytest.fixture
@@ -160,7 +162,9 @@ def test_old_events_are_kept_and_wake_nobody(start):
 
 def test_one_instances_nonsense_does_not_harm_the_others(start):
     good, bad = factories.instance(), factories.instance()
-    odd = Reading("EC2_SYSTEM", float("nan"), "ec2\x00" * 9, start, start, attrs={"text": "a\x00\ud800", "n": float("inf")})
+    odd = Reading(
+        "EC2_SYSTEM", float("nan"), "ec2\x00" * 9, start, start, attrs={"text": "a\x00\ud800", "n": float("inf")}
+    )
     broken = object()
     items = [
         record.Item(bad, [odd], [Event(start, "X" * 500, "s" * 99, text="\x00\udfff", attrs={"k": {1, "a"}})]),
@@ -184,7 +188,9 @@ def test_an_unchanged_round_costs_the_same_for_any_number_of_instances(start):
         round_of(n, fleet)
     counts = []
     for n, members in ((2, fleet[:3]), (3, fleet)):
-        with CaptureQueriesContext(connection, ) as queries:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
             round_of(n, members)
         counts.append(len([q for q in queries if "SAVEPOINT" not in q["sql"]]))
     assert counts == [2, 2]  # lock the heads, move them
