@@ -93,8 +93,17 @@ def correlate(
     roots = _roots(pool, bounds)
     victims = {v for group in roots for v in group.victims}
     left = [s for s in pool if s.instance not in victims]
-    storms = _storms(left, sizes, bounds, released or {})
+    plain_sizes = {_plain(scope): size for scope, size in sizes.items()}
+    latest: dict[tuple[str, str], datetime] = {}
+    for scope, when in (released or {}).items():
+        latest[_plain(scope)] = max(when, latest.get(_plain(scope), when))
+    storms = _storms(left, plain_sizes, bounds, latest)
     return (*roots, *storms)
+
+
+def _plain(scope: tuple[str, str]) -> tuple[str, str]:
+    """Several workloads of one instance come under keys ``workload:<name>``: all of them are of kind workload."""
+    return scope[0].partition(":")[0], scope[1]
 
 
 def _without_announced(subject: Subject) -> Subject:
@@ -205,9 +214,7 @@ def _candidates(
 ) -> list[_Candidate]:
     by_scope: dict[tuple[str, str], list[Subject]] = {}
     for subject in pool:
-        for kind, value in subject.scopes.items():
-            # several workloads of one instance come as "workload:<name>"
-            scope = (kind.partition(":")[0], value)
+        for scope in sorted({_plain(scope) for scope in subject.scopes.items()}):
             if scope not in released or subject.at > released[scope]:
                 by_scope.setdefault(scope, []).append(subject)
     found: list[_Candidate] = []

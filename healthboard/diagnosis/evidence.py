@@ -52,11 +52,16 @@ class Evidence:
         self.events = [e for e in ordered if not self._before_boot(e)]
         oldest = now - thresholds.repeat_window
         self.earlier = [e for e in ordered if self._before_boot(e) and (e.last_at or e.at) >= oldest]
-        self._gaps = {
-            r.source: r
-            for (name, _, _), r in self._latest.items()
-            if name == "GAP" and not self._is_old(r) and r.value not in (None, "", "ok")
-        }
+        self._gaps = self._open_gaps()
+
+    def _open_gaps(self) -> dict[str, Reading]:
+        """Sources that are silent now: nothing was heard of them since their gap was last confirmed."""
+        heard: dict[str, datetime] = {}
+        for (name, _, source), r in self._latest.items():
+            if name != "GAP":
+                heard[source] = max(r.last, heard.get(source, r.last))
+        gaps = [r for (name, _, _), r in self._latest.items() if name == "GAP" and r.value not in (None, "", "ok")]
+        return {r.source: r for r in gaps if not self._is_old(r) and (r.source not in heard or heard[r.source] < r.last)}
 
     # -- events
 
@@ -101,7 +106,7 @@ class Evidence:
 
     def is_stale(self, reading: Reading) -> bool:
         gap = self._gaps.get(reading.source)
-        if gap is not None and gap.last >= reading.last and reading.name != "GAP":
+        if gap is not None and reading.name != "GAP":
             return True
         return self._is_old(reading)
 

@@ -85,7 +85,8 @@ def _same_fault(a: str, b: str) -> bool:
         return {a, b} <= _MEMORY
     if a == "ECS_ACCELERATED_COMPUTE_IMPAIRED" or b == "ECS_ACCELERATED_COMPUTE_IMPAIRED":
         return True
-    if a in GONE and b in GONE:
+    if (a in GONE or b in GONE) and all(c in GONE or c.startswith("XID_") for c in (a, b)):
+        # a GPU that is gone for one source, and a hardware Xid of it for the other: 110 may stand in for 79
         return True
     if "GPU_MISSING" in (a, b):
         return bool({a, b} & GONE)
@@ -144,8 +145,9 @@ def _recovered(evidence: Evidence, claim: Claim) -> str | None:
     for r in evidence.fresh():
         if claim.gpu is None or r.gpu != claim.gpu or r.since <= claim.last:
             continue
-        if r.name == "RECOVERY_ACTION" and r.value == 0 and len(evidence.history(r)) > 1:
+        before = [x.value for x in evidence.history(r)[:-1]]
+        if r.name == "RECOVERY_ACTION" and r.value == 0 and any(before):
             return "a newer reading says that no recovery step is needed"
-        if r.name == "GPU_STATUS" and r.value == "ok" and r.source == "nvml" and len(evidence.history(r)) > 1:
+        if r.name == "GPU_STATUS" and r.value == "ok" and claim.code in GONE and set(before) - {"ok"}:
             return "NVML reads the GPU again since"
     return None

@@ -149,6 +149,7 @@ def _agent(evidence: Evidence, claims: Claims) -> list[datetime]:
         if host:
             why = "the agent is away and EC2 calls the instance impaired: the host is gone by two sources"
             claim.set(Verdict.HARDWARE, Action.REPLACE, why, "agent-and-ec2")
+            claim.role = "companion"
             for other in host:
                 if other.code == "EC2_INSTANCE_IMPAIRED":
                     other.set(Verdict.HARDWARE, Action.REPLACE, why, "agent-and-ec2")

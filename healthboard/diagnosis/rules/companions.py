@@ -39,6 +39,9 @@ def _lost_without_number(claims: Claims) -> None:
         for xid in lost:
             if line.gpu in (None, xid.gpu):
                 claims.drop(line)
+    for claim in claims.of("NVML_GPU_IS_LOST"):
+        if any(claim.gpu in (None, c.gpu) for c in claims.of("XID_79", "GPU_FALLEN_OFF_BUS")):
+            _companion(claim, "NVML says the same of this GPU", "same-loss")
     gone = [c for c in claims if c.code in GONE]
     for claim in claims.of("PCIE_AER_FATAL", "PCIE_AER_CORRECTED", "PCIE_AER_NONFATAL"):
         if any(near(claim, other, TOGETHER) for other in gone):

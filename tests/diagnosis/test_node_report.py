@@ -1,0 +1,143 @@
+"""A node's report: what it gives, and what is refused."""
+
+import copy
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from healthboard.diagnosis.evaluate import evaluate
+from healthboard.diagnosis.node_report import BadReport, read
+from healthboard.diagnosis.signals import Context, Verdict
+from tests.diagnosis.build import GPU
+
+NOW = datetime(2026, 11, 30, 17, 0, tzinfo=UTC)
+REPORT = {
+    "schema": 1, "reporter": "1.0.0", "boot_id": "0c6fb7c4-0000-4000-8000-000000000001", "seq": 17,
+    "sent_at": "2026-11-30T17:00:00.000Z", "uptime_s": 1234.5, "driver": "580.95.05",
+    "nvml": {"state": "ok", "code": 0, "detail": ""}, "gpu_count": 1,
+    "gpus": [
+        {
+            "index": 0, "uuid": GPU, "serial": "165", "name": "NVIDIA H100 80GB HBM3", "pci": "00000000:3B:00.0",
+            "status": "ok", "code": 0, "temperature_c": 45, "power_w": 310.2, "utilization_pct": None,
+            "ecc": {"volatile_corrected": 0, "volatile_uncorrected": 0, "sram_threshold": False},
+            "row_remap": {"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False},
+            "recovery_action": 0, "clock_event_reasons": 0, "fabric_state": 3, "fabric_health": None,
+        }
+    ],
+    "kernel": [],
+}  # fmt: skip
+LINE = {"seq": 9, "at": "2026-11-30T16:59:59.100Z", "facility": 0, "text": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen"}
+
+
+def report(**changed):
+    return {**copy.deepcopy(REPORT), **changed}
+
+
+def gpu(**changed):
+    return [{**copy.deepcopy(REPORT["gpus"][0]), **changed}]
+
+
+def judged(told):
+    found = read(told, received_at=NOW)
+    return evaluate(found.events, found.readings, now=NOW, context=Context(expected_gpus=1))
+
+
+def test_a_healthy_report_is_healthy():
+    found = read(report(), received_at=NOW)
+    assert found.booted_at == NOW - timedelta(seconds=1234.5) and found.gpus[0].pci == "0000:3b:00"
+    assert judged(report()).verdict is Verdict.HEALTHY
+
+
+def test_kernel_lines_are_named_by_uuid_and_keep_boot_and_sequence():
+    (event,) = read(report(kernel=[LINE]), received_at=NOW).events
+    assert (event.code, event.gpu, event.seq, event.boot_id) == ("XID_79", GPU, 9, REPORT["boot_id"])
+
+
+@pytest.mark.parametrize("facility", [1, 3, None])
+def test_a_line_that_the_kernel_did_not_write_is_suspected(facility):
+    (event,) = read(report(kernel=[{**LINE, "facility": facility}]), received_at=NOW).events
+    assert event.code == "LOG_INJECTION_SUSPECTED"
+
+
+def test_a_lost_gpu_is_two_witnesses_with_its_line():
+    got = judged(report(gpus=gpu(status="lost", code=15), kernel=[LINE]))
+    assert got.may_act and got.primary.code == "XID_79" and got.primary.gpu == GPU
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [("hung", "UNKNOWN"), ("crashed", "UNKNOWN"), ("driver_not_loaded", "UNKNOWN"), ("version_mismatch", "AMBIGUOUS"),
+     ("library_not_found", "UNKNOWN"), ("something new", "AMBIGUOUS")],
+)  # fmt: skip
+def test_a_library_that_does_not_answer_tells_nothing_about_gpus(state, verdict):
+    told = report(nvml={"state": state, "code": None}, gpus=gpu(status="lost"))
+    assert not [r for r in read(told, received_at=NOW).readings if r.gpu]
+    assert judged(told).verdict == verdict
+
+
+def test_null_measurements_stay_unknown():
+    bare = gpu(row_remap=None, ecc=None, recovery_action=None, clock_event_reasons=None, temperature_c=None, fabric_state=None)
+    names = {r.name for r in read(report(gpus=bare), received_at=NOW).readings}
+    assert names == {"BOOT_ID", "NVML", "GPU_COUNT", "GPU_STATUS"}
+
+
+def test_a_flag_that_is_null_is_neither_set_nor_clear():
+    remap = {"correctable": None, "uncorrectable": None, "pending": None, "failure": None}
+    assert judged(report(gpus=gpu(row_remap=remap))).verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "verdict"),
+    [
+        ({"row_remap": {"failure": True, "pending": False}}, "ROW_REMAP_FAILURE", "HARDWARE"),
+        ({"row_remap": {"failure": False, "pending": True}}, "ROW_REMAP_PENDING", "WATCH"),
+        ({"ecc": {"sram_threshold": True}}, "SRAM_THRESHOLD", "HARDWARE"),
+        ({"recovery_action": 2}, "GPU_RECOVERY_ACTION", "HARDWARE"),
+        ({"recovery_action": 3}, "GPU_RECOVERY_ACTION", "AMBIGUOUS"),
+        ({"status": "reset_required", "code": 16}, "GPU_RESET_REQUIRED", "HARDWARE"),
+        ({"status": "error", "code": 999}, "NVML_UNKNOWN_ERROR", "AMBIGUOUS"),
+        ({"clock_event_reasons": 0x40}, "GPU_HW_THERMAL_SLOWDOWN", "WATCH"),
+        ({"clock_event_reasons": 0x80}, "GPU_POWER_BRAKE", "WATCH"),
+        ({"temperature_c": 96}, "GPU_OVERTEMP", "WATCH"),
+        ({"fabric_health": 0x1259}, "FABRIC_UNHEALTHY", "AMBIGUOUS"),
+    ],
+)
+def test_each_nvml_reading_has_its_code(changed, code, verdict):
+    got = judged(report(gpus=gpu(**changed)))
+    assert (got.codes, str(got.verdict)) == ((code,), verdict)
+
+
+@pytest.mark.parametrize("harmless", [{"clock_event_reasons": 0x17}, {"fabric_health": 0x80}, {"fabric_state": 0}])
+def test_normal_readings_are_no_fault(harmless):
+    assert judged(report(gpus=gpu(**harmless))).verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"schema": 2}, {"schema": True}, {"boot_id": ""}, {"boot_id": 7}, {"seq": "1"}, {"seq": -1}, {"sent_at": "yesterday"},
+        {"sent_at": None}, {"uptime_s": "1"}, {"uptime_s": -5}, {"uptime_s": float("nan")}, {"gpus": {}}, {"gpus": ["x"]},
+        {"gpus": gpu(status="fine")}, {"gpus": gpu(temperature_c="hot")}, {"gpus": gpu(row_remap=[1])},
+        {"gpus": gpu(row_remap={"failure": "no"})}, {"gpus": gpu(index=None)}, {"kernel": [{"text": 5}]},
+        {"kernel": [{"text": "x", "seq": 1, "at": "?"}]}, {"gpu_count": 1.5}, {"nvml": "ok"}, {"gpus": gpu() * 65},
+    ],
+)  # fmt: skip
+def test_a_malformed_report_is_refused_with_a_reason(bad):
+    with pytest.raises(BadReport) as error:
+        read(report(**bad), received_at=NOW)
+    assert next(iter(bad)) in str(error.value)
+
+
+@pytest.mark.parametrize("other", [None, [], "x", 5])
+def test_what_is_no_object_is_refused(other):
+    with pytest.raises(BadReport):
+        read(other, received_at=NOW)
+
+
+def test_unknown_fields_are_ignored():
+    assert read(report(new_field={"a": 1}), received_at=NOW).seq == 17
+
+
+def test_a_clock_that_runs_ahead_is_not_believed():
+    found = read(report(sent_at="2026-12-02T17:00:00Z", kernel=[{**LINE, "at": "2026-12-02T16:59:50Z"}]), received_at=NOW)
+    assert found.at == NOW and found.events[0].at == NOW - timedelta(seconds=10)
