@@ -13,7 +13,7 @@ from healthboard import clock
 from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
-from healthboard.fleet.models import Instance, Source
+from healthboard.fleet.models import Instance, Pulse, Source
 from healthboard.fleet.sources import blind
 from healthboard.repairs.models import Breaker, Occupancy, Pause, Repair, Switch
 from healthboard.repairs.states import State as RepairState
@@ -24,6 +24,7 @@ class Numbers:
         yield from self._fleet()
         yield from self._work()
         yield from self._sources()
+        yield from self._pulses()
         yield from self._brakes()
 
     def _fleet(self) -> Iterator[GaugeMetricFamily]:
@@ -74,6 +75,16 @@ class Numbers:
         if newest := last.first():
             age = max((now - newest).total_seconds(), 0)
             yield GaugeMetricFamily("healthboard_decision_age_seconds", "Since an instance was last read", value=age)
+
+    def _pulses(self) -> Iterator[GaugeMetricFamily]:
+        now = clock.now()
+        ages = GaugeMetricFamily("healthboard_pulse_age_seconds", "Since a part last came round", labels=["name"])
+        fine = GaugeMetricFamily("healthboard_pulse_ok", "1 if what it found was fine", labels=["name"])
+        for pulse in Pulse.objects.order_by("name"):  # the canary proves beat, broker and worker together
+            ages.add_metric([pulse.name], max((now - pulse.at).total_seconds(), 0))
+            fine.add_metric([pulse.name], int(pulse.ok))
+        yield ages
+        yield fine
 
     def _brakes(self) -> Iterator[GaugeMetricFamily]:
         switch = Switch.objects.order_by("pk").first()

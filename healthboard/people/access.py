@@ -75,6 +75,11 @@ def somewhere(user: Any, verb: str) -> bool:
     )
 
 
+def in_group(user: Any, group: str) -> bool:
+    """True if the person is a member of the group that a policy wants approvals from; an empty name is everybody."""
+    return not group or user.groups.filter(name=group).exists()
+
+
 def require(actor: Actor, verb: str, *, account: Any = None, region: str = "", pool: str = "") -> None:
     """Raise NotAllowed unless the person may, with a log-in recent enough where the verb wants it."""
     if not actor.is_person:

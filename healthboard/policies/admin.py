@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -18,6 +19,9 @@ from healthboard.policies.forms import MATCHING, PolicyForm
 from healthboard.policies.models import Policy, PolicyVersion
 
 SHOWN_VERSIONS = 20
+ABOUT = {"Modes": "What is left empty, here and below, is inherited from the less specific policies."}
+if settings.SANDBOX:
+    ABOUT["Modes"] += f" In this sandbox, times pass {settings.SPEED:g} times faster, but for undo time and expiry."
 
 
 @admin.register(Policy)
@@ -51,7 +55,7 @@ class PolicyAdmin(Granted):
                 "workloads gets the most careful answer of all of them.")}))  # fmt: skip
         for group in fields.GROUPS:
             names = tuple(PREFIX + s.name for s in fields.SETTINGS if s.group == group)
-            sets.append((group, {"fields": names, "description": "What is left empty is inherited."}))
+            sets.append((group, {"fields": names, "description": ABOUT.get(group, "")}))
         sets.append(("Save", {"fields": ("reason",)}))
         if obj is not None:
             sets.append(("History", {"fields": ("history_of_it",)}))

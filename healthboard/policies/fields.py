@@ -178,7 +178,7 @@ SETTINGS: tuple[Setting, ...] = (
         "no",
     ),
     Setting(
-        "clear_s", "Clear for", "Timings", "seconds", 10 * MINUTE,
+        "clear_s", "Clear for", "Timings", "seconds", 5 * MINUTE,
         "How long the evidence must be clear before a case closes by itself.",
         "max", least=MINUTE, most=DAY, scaled=True,
     ),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib.auth.models import Group
 from django.db import transaction
 
 from healthboard import clock
@@ -55,6 +56,9 @@ def problems(policy: Policy) -> dict[str, list[str]]:
         found.setdefault("account", []).append("An account is a number of twelve digits.")
     if not _tags(policy.tags):
         found.setdefault("tags", []).append("Tags must be names with text values.")
+    group = (policy.settings or {}).get("approver_group")
+    if group and isinstance(group, str) and not Group.objects.filter(name=group).exists():
+        found.setdefault("approver_group", []).append(f"There is no group {group}, so nobody could approve.")
     if not found:
         for name, sentence in check.contradictions(resolved(policy)):
             where = name if name in (policy.settings or {}) else _culprit(name, policy)

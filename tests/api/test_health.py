@@ -3,7 +3,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from healthboard import clock
 from healthboard.api import health
-from healthboard.fleet.models import Installation
+from healthboard.fleet.models import Installation, Pulse
 from tests import factories
 
 
@@ -63,7 +63,9 @@ def test_the_numbers_are_what_the_database_says(client, monkeypatch):
     factories.repair(on)
     factories.breaker()
     factories.switch(stopped=True)
+    Pulse.objects.create(name="canary", at=factories.ago(40), ok=True)
     found = numbers(client)
+    assert 39 < found["healthboard_pulse_age_seconds", "canary"] < 60 and found["healthboard_pulse_ok", "canary"] == 1
     assert found["healthboard_instances", "HARDWARE"] == 1 and found["healthboard_instances", "HEALTHY"] == 0
     assert found["healthboard_cases_open", "WAITING"] == 1 and found["healthboard_repairs", "RUNNING"] == 1
     assert found["healthboard_breakers_open", "CORRELATED"] == 1 and found["healthboard_stopped",] == 1

@@ -5,6 +5,7 @@ from django.db import transaction
 
 from healthboard import clock
 from healthboard.audit.models import AuditRow
+from healthboard.people import access
 from healthboard.people.actors import Actor
 from healthboard.policies import versions
 from healthboard.policies.matching import settings_for
@@ -73,6 +74,15 @@ def test_a_contradiction_with_what_is_inherited_is_refused_too(admin):
 def test_a_second_policy_for_everything_is_refused(admin):
     with pytest.raises(Invalid, match="whom it matches"):
         versions.save(Policy(name="wide"), actor=admin, reason="try")
+
+
+def test_approvals_are_wanted_from_groups_that_exist(admin):
+    with pytest.raises(Invalid, match="no group sre, so nobody could approve"):
+        make(admin, settings={"approver_group": "sre"})
+    user = factories.person("operator")
+    user.groups.create(name="sre")
+    make(admin, settings={"approver_group": "sre"})
+    assert access.in_group(user, "sre") and not access.in_group(admin.user, "sre") and access.in_group(user, "")
 
 
 def test_a_change_needs_a_reason(admin):
