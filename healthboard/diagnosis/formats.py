@@ -120,11 +120,6 @@ def _documents(text: str) -> Parsed:
     found = Parsed()
     newest: dict[str, int] = {}
     documents = [d for top in _json(text) for d in (top if isinstance(top, list) else [top]) if isinstance(d, Mapping)]
-    for document in documents:
-        detail = document.get("detail")
-        if isinstance(detail, Mapping) and isinstance(detail.get("version"), int):
-            arn = str(detail.get("containerInstanceArn"))
-            newest[arn] = max(newest.get(arn, 0), detail["version"])
     for n, document in enumerate(documents):
         found = found + _document(document, newest, UNDATED + timedelta(microseconds=n))
     return found
@@ -151,7 +146,7 @@ def _json(text: str) -> Iterator[Any]:
             return
 
 
-def _document(document: Mapping[str, Any], newest: Mapping[str, int], at: datetime) -> Parsed:
+def _document(document: Mapping[str, Any], newest: dict[str, int], at: datetime) -> Parsed:
     """One document; `at` stands in for the clock that a Describe answer lacks, so that a later answer is newer."""
     if isinstance(document.get("InstanceStatuses"), list):
         return _ec2_rows(document["InstanceStatuses"], at)
@@ -207,13 +202,15 @@ def _ecs_time(row: Any, at: datetime) -> datetime:
     return max(times, default=at)
 
 
-def _event(document: Mapping[str, Any], newest: Mapping[str, int]) -> Parsed:
+def _event(document: Mapping[str, Any], newest: dict[str, int]) -> Parsed:
+    """An event; one that arrives after a newer version of the same instance says nothing."""
     detail = document.get("detail")
     if isinstance(detail, Mapping) and isinstance(detail.get("version"), int):
         arn = str(detail.get("containerInstanceArn"))
         if detail["version"] < newest.get(arn, 0):
             text = f"version {detail['version']} of {arn}"
             return Parsed(ignored=(Ignored("an older version of the same instance", 1, text[:160]),), known=1)
+        newest[arn] = detail["version"]
     events, readings = ecs.read_event(document)
     more_events, more_readings = aws_events.read(document)
     known = bool(events or readings or more_events or more_readings) or "ECS " in str(document.get("detail-type"))

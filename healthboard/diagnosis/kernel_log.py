@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from healthboard.diagnosis import kernel_lines as lines
 from healthboard.diagnosis import sxid, xid_line
-from healthboard.diagnosis.kernel_prefix import HINTS, START, Origin, read_prefix
+from healthboard.diagnosis.kernel_prefix import START, Origin, lines_of_interest, read_prefix
 from healthboard.diagnosis.names import gpu_uuid, pci
 from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, parse_time
 from healthboard.diagnosis.signals import Event
@@ -22,6 +24,12 @@ BURST = timedelta(minutes=3)
 #: Beyond so many distinct events the details no longer tell lines apart: a flood must not fill the memory.
 MAX_DISTINCT = 5_000
 MAX_LINE = 4_096
+_BATCH = 20_000
+
+
+# a flood repeats a few lines: their bodies are decoded once. What comes out is never changed.
+_decode = lru_cache(maxsize=2_048)(xid_line.decode)
+_pci = lru_cache(maxsize=1_024)(pci)
 
 
 class KernelLog:
@@ -33,7 +41,7 @@ class KernelLog:
 
     def __init__(self, *, boot_id: str | None = None) -> None:
         self.known = 0
-        self._boot = boot_id
+        self._boot = boot_id or "boot 0"
         self._fixed_boot = boot_id is not None
         self._boots = 0
         self._line = 0
@@ -53,8 +61,17 @@ class KernelLog:
         facility: int | None = None,
     ) -> None:
         self._line += 1
-        if not any(hint in line for hint in HINTS):
-            return
+        self._take(line, at, seq, facility)
+
+    def feed_text(self, text: str) -> None:
+        """Many lines at once, far faster than one by one. Only a line feed ends a line: names may hold other breaks."""
+        first = self._line + 1
+        for number, line in lines_of_interest(text):
+            self._line = first + number
+            self._take(line, None, None, None)
+        self._line = first + text.count("\n")
+
+    def _take(self, line: str, at: datetime | None, seq: int | None, facility: int | None) -> None:
         if len(line) > MAX_LINE:
             line = line[:MAX_LINE]
         if "\\x0a" in line or "\n" in line:
@@ -120,12 +137,12 @@ class KernelLog:
 
     def _xid(self, match: Any, message: str, origin: Origin) -> None:
         number = int(match[3])
-        address = pci(match[1])
+        address = _pci(match[1])
         if number == 0 or address is None:
             return self._ignored.add("an Xid line whose address or number can't be read", message)
-        attrs = xid_line.decode(number, message[match.end() :])
+        attrs = _decode(number, message[match.end() :])
         if match[2]:
-            attrs["mig"] = match[2].strip()
+            attrs = {**attrs, "mig": match[2].strip()}
         self._emit(f"XID_{number}", address, message, origin, attrs)
         if (cause := attrs.get("caused_by")) and cause != number:
             self._emit(f"XID_{cause}", address, message, origin, {"only_named": True})
@@ -219,8 +236,8 @@ class KernelLog:
         return Parsed(events, (), self._ignored.result(), self.known)
 
     @property
-    def boot_id(self) -> str | None:
-        """The boot that the last line belongs to, if the log shows a boot."""
+    def boot_id(self) -> str:
+        """The boot that the last line belongs to; "boot 0" where the log shows none."""
         return self._boot
 
     @property
@@ -246,8 +263,12 @@ def _journal_record(line: str, at: datetime | None, facility: int | None) -> tup
 
 
 def parse(text: str | Iterable[str]) -> Parsed:
-    """Events of a whole log, given as text or as an iterable of lines."""
+    """Events of a whole log, given as text or as an iterable of lines; the latter is read in flat memory."""
     log = KernelLog()
-    for line in text.splitlines() if isinstance(text, str) else text:
-        log.feed(line)
+    if isinstance(text, str):
+        log.feed_text(text)
+        return log.result()
+    lines_left = iter(text)
+    while batch := list(islice(lines_left, _BATCH)):
+        log.feed_text("\n".join(line.rstrip("\n") for line in batch))
     return log.result()
