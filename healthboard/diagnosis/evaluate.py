@@ -59,6 +59,7 @@ def evaluate(
     companions.apply(evidence, claims)
     repeats.apply(evidence, claims)
     repeats.raise_by_driver(evidence, claims)
+    repeats.answers_again(evidence, claims)
     repeats.contradictions(evidence, claims)
     architecture.apply(evidence, claims)
     policy.apply(evidence, claims)

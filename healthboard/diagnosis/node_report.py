@@ -171,12 +171,12 @@ def _nvml(report: Mapping[str, Any], gpus: tuple[GpuFact, ...], at: datetime) ->
     for fact in gpus:
         gpu, got = fact.uuid or fact.pci, fact.measurements
         found.append(reading("GPU_STATUS", fact.status, gpu, index=fact.index, code=got["code"], pci=fact.pci))
+        if got["recovery_action"] is not None and fact.status != "lost":
+            found.append(reading("RECOVERY_ACTION", int(got["recovery_action"]), gpu))
         if fact.status != "ok":
             continue
         if got.get("row_remap"):
             found.append(reading("ROW_REMAP", dict(got["row_remap"]), gpu))
-        if got["recovery_action"] is not None:
-            found.append(reading("RECOVERY_ACTION", int(got["recovery_action"]), gpu))
         if ecc := got.get("ecc"):
             if ecc["sram_threshold"] is not None:
                 found.append(reading("SRAM_THRESHOLD", ecc["sram_threshold"], gpu))

@@ -165,6 +165,10 @@ def _aftermath(claims: Claims) -> None:
             b.gpu in (claim.gpu, None) and near(b, claim, TOGETHER) for b in broken
         ):
             claim.role = "companion"
+    for claim in claims.of("GPU_RESET_REQUIRED", "ROW_REMAP_FAILURE"):
+        causes = [c for c in broken if c.code.startswith("XID_") and c.gpu == claim.gpu and c is not claim]
+        if claim.gpu and any(near(c, claim, TOGETHER) and c.weight >= claim.weight for c in causes):
+            _companion(claim, "NVML's word on the same fault", "same-fault")
     for claim in claims.of("NVML_UNKNOWN_ERROR", "GPU_MISSING", "XID_119", "XID_120", "XID_109"):
         if any(c.code in GONE and claim.gpu in (None, c.gpu) and c is not claim for c in claims):
             _companion(claim, "follows from the GPU that was lost", "lost-gpu")

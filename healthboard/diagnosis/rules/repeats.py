@@ -8,7 +8,7 @@ from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.rules.claims import GONE, WORN, Claim, Claims, bursts, near
 from healthboard.diagnosis.rules.companions import TOGETHER
 from healthboard.diagnosis.rules.decode import RECOVERY_WORDS, RESETTING, latest_recovery, recovery_verdict
-from healthboard.diagnosis.signals import Action, Event, Verdict
+from healthboard.diagnosis.signals import Action, Event, Reading, Verdict
 
 #: The application's until they repeat on one GPU over different applications.
 _MOVING = frozenset(f"XID_{n}" for n in (31, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)))
@@ -140,16 +140,30 @@ def _apply_action(claims: Claims, told: Claim, value: int | None, origin: Claim)
     return stands
 
 
-def _withdrawn(evidence: Evidence, claims: Claims, reading: object) -> None:
+def _withdrawn(evidence: Evidence, claims: Claims, reading: Reading) -> None:
     """The reading went from a wanted step back to none: what was reported before is over."""
-    rows = evidence.history(reading)  # type: ignore[arg-type]
-    wanted = [r for r in rows if isinstance(r.value, int) and r.value != 0]
-    if not wanted:
+    rows = evidence.history(reading)
+    if not any(isinstance(r.value, int) and r.value != 0 for r in rows):
         return
-    since = rows[-1].since
     for claim in claims:
-        if claim.gpu == rows[-1].gpu and claim.events and claim.last < since and claim.code not in GONE | WORN:
+        if claim.gpu == reading.gpu and claim.events and claim.last < reading.since and claim.code not in GONE | WORN:
             claim.set(Verdict.HEALTHY, Action.NONE, "the driver withdrew its recovery action since", "recovered")
+
+
+def answers_again(evidence: Evidence, claims: Claims) -> None:
+    """NVML could not read the GPU, and reads it again since: what had been reported before is over."""
+    for reading in sorted(evidence.now_of("GPU_STATUS"), key=lambda r: (r.gpu or "", r.source)):
+        before = {r.value for r in evidence.history(reading)[:-1]}
+        if reading.value != "ok" or not before & {"lost", "reset_required"}:
+            continue
+        for claim in claims:
+            if claim.gpu != reading.gpu or not claim.events or claim.last >= reading.since or claim.code in WORN:
+                continue
+            if claim.code in GONE:
+                why = "the GPU was lost and NVML reads it again without a reboot: keep an eye on it"
+                claim.set(Verdict.WATCH, Action.WATCH, why, "answers-again")
+            elif "reset_required" in before and claim.verdict is Verdict.HARDWARE:
+                claim.set(Verdict.HEALTHY, Action.NONE, "NVML no longer asks for a reset", "recovered")
 
 
 def contradictions(evidence: Evidence, claims: Claims) -> None:
