@@ -43,7 +43,7 @@ def begin_reboot(world: World, instance: Instance) -> None:
         return
     length = 180 / world.config.speed
     if "slow_reboot" in have:
-        length = max(length * 2, 75.0)
+        length = max(length * 2, 66.0)
         instance.faults = [record for fault, record in faults_of(instance) if "slow_reboot" not in fault.flags]
     instance.reboot_at = world.now()
     instance.reboot_until = world.now() + length
