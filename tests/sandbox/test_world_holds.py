@@ -19,8 +19,26 @@ from tests.sandbox.conftest import Fleet
 steps = st.lists(
     st.tuples(
         st.sampled_from(
-            "drain undo standby standby- exit detach terminate group group- reboot stop start run desired inject clear "
-            "wait deregister".split()
+            [
+                "drain",
+                "undo",
+                "standby",
+                "standby-",
+                "exit",
+                "detach",
+                "terminate",
+                "group",
+                "group-",
+                "reboot",
+                "stop",
+                "start",
+                "run",
+                "desired",
+                "inject",
+                "clear",
+                "wait",
+                "deregister",
+            ]
         ),
         st.integers(0, 11),
         st.integers(0, 40),
