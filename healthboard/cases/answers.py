@@ -13,7 +13,7 @@ from healthboard.cases import plan as plans
 from healthboard.cases.judge import judge, untouchable
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import OPEN, Resolution, State
-from healthboard.people.access import why_not
+from healthboard.people.access import in_group, why_not
 from healthboard.people.actors import Actor
 from healthboard.policies.reading import reread
 from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound, Refusal
@@ -204,7 +204,7 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
     plan = plans.build(instance, judged, values, action)
     repair = repairs.open_repair(
         instance=instance, action=action, actor=actor, values=values, plan=plan, allowed=tuple(sorted(allowed)),
-        not_before=now + timedelta(seconds=float(values.get("undo_s") or 30) if action != "DIAGNOSE" else 0),
+        not_before=now + timedelta(seconds=float(values["undo_s"]) if action != "DIAGNOSE" else 0),
         policy_version=seen.policy.version, watch=watch,
     )  # fmt: skip
     decision = _record(case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version)
@@ -239,8 +239,12 @@ def _second_person(
     others = {d.user_id for d in pending}
     if actor.user.pk in others:
         raise AlreadyDecided("You have approved this already: another person must, too.")
-    if others and (why := why_not(actor.user, "second", account=case.account, region=case.region)):
+    pool = case.pool.name if case.pool else ""
+    group = values.get("approver_group") or ""
+    if others and (why := why_not(actor.user, "second", account=case.account, region=case.region, pool=pool)):
         raise NotAllowed(why)
+    if group and not in_group(actor.user, group):
+        raise NotAllowed(f"The policy wants an approver of the group {group}.")
     if len(others) + 1 >= needed:
         return None
     decision = _record(case, actor, kind, action, reason, outcome="PENDING")

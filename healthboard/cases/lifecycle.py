@@ -226,7 +226,7 @@ def _waits(case: Case, why: str) -> None:
 
 def _expect_answer(case: Case, values: dict[str, Any]) -> None:
     if case.expires_at is None:
-        _write(case, expires_at=clock.now() + timedelta(seconds=float(values.get("expiry_s") or 14400)))
+        _write(case, expires_at=clock.now() + timedelta(seconds=float(values["expiry_s"])))
         announce(
             key=f"case-waiting-{case.pk}-{case.plan_version}", kind="case_waiting", to="operators",
             subject=f"{case.title}: {case.action.lower()}?", body=case.why, link=f"/cases/{case.pk}/",
@@ -259,7 +259,7 @@ def _clearing(case: Case, instance: Instance, seen: Reread) -> None:
     if case.clear_since is None:
         _write(case, clear_since=now)
         _audit(case, "case.clearing", f"the evidence reads {seen.assessment.verdict} again", EVIDENCE)
-    if now - case.clear_since >= clock.scaled(float(seen.policy.values.get("clear_s") or 300)):
+    if now - case.clear_since >= clock.scaled(float(seen.policy.values["clear_s"])):
         close(case, Resolution.CLEARED, f"the evidence cleared by itself: {seen.assessment.why}", EVIDENCE)
 
 

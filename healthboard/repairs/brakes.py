@@ -77,7 +77,8 @@ def release_breaker(breaker_id: int, actor: Actor, reason: str) -> Breaker:
     breaker = Breaker.objects.select_for_update().filter(pk=breaker_id).first()
     if breaker is None:
         raise NotFound(f"There is no breaker {breaker_id}.")
-    _allow(actor, "release", account=breaker.account, region=breaker.region)
+    pool = breaker.scope if breaker.scope_kind == "pool" else ""
+    _allow(actor, "release", account=breaker.account, region=breaker.region, pool=pool)
     if not reason.strip():
         raise Invalid("Say why it is safe to go on.")
     if breaker.released_at is not None:
@@ -93,7 +94,7 @@ def pause(
     *, actor: Actor, scope_kind: str, scope: str, reason: str, until: datetime, account: Account | None = None,
     region: str = "",
 ) -> Pause:  # fmt: skip
-    _allow(actor, "pause", account=account, region=region)
+    _allow(actor, "pause", account=account, region=region, pool=scope if scope_kind == "pool" else "")
     if not reason.strip():
         raise Invalid("A pause needs a reason.")
     if until <= clock.now():
@@ -114,7 +115,8 @@ def end_pause(pause_id: int, actor: Actor) -> None:
     row = Pause.objects.select_for_update().filter(pk=pause_id).first()
     if row is None:
         raise NotFound(f"There is no pause {pause_id}.")
-    _allow(actor, "pause", account=row.account, region=row.region)
+    pool = row.scope if row.scope_kind == "pool" else ""
+    _allow(actor, "pause", account=row.account, region=row.region, pool=pool)
     if row.ended_at is None:
         row.ended_at, row.ended_by = clock.now(), actor.name[:150]
         row.save(update_fields=["ended_at", "ended_by"])

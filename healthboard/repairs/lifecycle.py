@@ -25,7 +25,7 @@ from healthboard.repairs.models import Call, Repair, Step
 from healthboard.repairs.states import CLOSED, MOVES, OPEN, State
 from healthboard.wake import wake
 
-LEASE = timedelta(seconds=90)
+LEASE = timedelta(seconds=60)
 
 
 class LostFence(Exception):
@@ -71,6 +71,17 @@ def claim(repair_id: int, worker: str) -> Repair | None:
     if not taken:
         return None
     return _full().get(pk=repair_id)
+
+
+def leases_of(prefix: str) -> list[str]:
+    """Owners of running leases whose name begins so: one host's workers."""
+    rows = Repair.objects.filter(state__in=OPEN, lease_until__gt=clock.now(), lease_owner__startswith=prefix)
+    return list(rows.values_list("lease_owner", flat=True).distinct())
+
+
+def free_leases(owner: str) -> int:
+    """The worker `owner` has died: its repairs are due at once. Its fence, if it lives after all, is lost at the claim."""
+    return Repair.objects.filter(state__in=OPEN, lease_owner=owner).update(lease_until=clock.now())
 
 
 def due(limit: int = 100) -> list[int]:

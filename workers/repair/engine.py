@@ -50,6 +50,15 @@ def worker_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def free_dead_workers() -> None:
+    """A worker of this host that no longer runs need not hold its leases until they run out."""
+    host = f"{socket.gethostname()}:"
+    for owner in lifecycle.leases_of(host):
+        pid = owner.removeprefix(host)
+        if pid.isdigit() and int(pid) != os.getpid() and not os.path.exists(f"/proc/{pid}"):
+            lifecycle.free_leases(owner)
+
+
 def order_of(repair: Repair) -> tuple[str, ...]:
     """The steps of this repair: its recipe, unless a person's answer changed the order."""
     if repair.facts.get("order"):

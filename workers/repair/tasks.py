@@ -20,6 +20,7 @@ def advance(repair_id: int) -> None:
 @app.task(name="workers.repair.sweep")
 def sweep() -> None:
     """Find repairs that are due: their wake-up may have been lost, or their worker killed."""
+    engine.free_dead_workers()
     for repair_id in lifecycle.due():
         try:
             log.info("repair %s: %s", repair_id, engine.advance(repair_id))

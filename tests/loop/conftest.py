@@ -1,0 +1,65 @@
+"""Stacks for the loop tests: each module has its own, with its own database, fleet and broker."""
+
+from __future__ import annotations
+
+import os
+import secrets
+
+import psycopg
+import pytest
+
+from tests.loop.stack import Stack
+
+
+def new_database() -> str:
+    """A database of its own in the tests' PostgreSQL cluster."""
+    base = os.environ["DATABASE_URL"]
+    name = f"loop_{secrets.token_hex(4)}"
+    with psycopg.connect(base, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return base.rpartition("/")[0] + "/" + name
+
+
+def set_default_policy(stack: Stack, **settings) -> None:
+    stack.shell(
+        "from healthboard.policies.models import Policy;from healthboard.policies.versions import save;"
+        "from healthboard.people.actors import system;"
+        f"p=Policy.objects.get(is_default=True);p.settings={{**p.settings, **{settings!r}}};"
+        "save(p, actor=system('test'), reason='test')"
+    )
+
+
+@pytest.fixture(scope="module")
+def make_stack(tmp_path_factory):
+    made: list[Stack] = []
+
+    def make(*, postgres: bool = True, speed: float = 30, start: bool = True, **env: str) -> Stack:
+        more = {"DATABASE_URL": new_database(), "HEALTHBOARD_CONCURRENCY": "2"} if postgres else {}
+        stack = Stack(
+            tmp_path_factory.mktemp("stack"), HEALTHBOARD_SANDBOX_SPEED=str(speed),
+            **more, **env,
+        )  # fmt: skip
+        made.append(stack)
+        if start:
+            stack.start()
+            stack.until(lambda: _watching_over(stack), 60, "every node to report and the sources to be watched")
+        return stack
+
+    yield make
+    broken = []
+    for stack in made:
+        if stack.process and stack.process.poll() is None:
+            done = stack.manage("check_invariants", check=False)
+            if done.returncode:
+                broken.append(done.stdout)
+            stack.stop()
+    assert not broken, broken
+
+
+def _watching_over(stack: Stack) -> bool:
+    told = stack.shell(
+        "from healthboard.fleet.models import *;"
+        "print(Instance.objects.filter(gone_at=None, node_seen_at=None).exclude(pool=None).count(),"
+        "Instance.objects.count(), Source.objects.exclude(name='node').filter(good_rounds__lt=2).count())"
+    ).split()
+    return told[0] == "0" and int(told[1]) > 0 and told[2] == "0"

@@ -1,0 +1,157 @@
+"""Ambiguous cases wait for people; what they answer is carried out once, or refused with a reason."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.loop.conftest import set_default_policy
+from tests.loop.stack import changing
+
+pytestmark = pytest.mark.loop
+
+CHANGES = (
+    "UpdateContainerInstancesState", "RunInstances", "TerminateInstances", "RebootInstances", "EnterStandby",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack):
+    made = make_stack()
+    set_default_policy(made, undo_s=4)
+    return made
+
+
+def _waiting(stack, instance: str) -> dict:
+    return stack.until(
+        lambda: next((c for c in stack.cases(instance) if c["state"] == "WAITING"), None), 30, f"{instance} to wait"
+    )
+
+
+def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved(stack):
+    instance = stack.members("solo")[0]
+    stack.inject(instance, "XID_119")
+    case = _waiting(stack, instance)
+    assert (case["verdict"], case["mode"]) == ("AMBIGUOUS", "ask")
+    time.sleep(5)
+    assert not changing(stack.fleet(), *CHANGES, target=instance)
+    status, answer = stack.decide(_waiting(stack, instance), "approve", reason="seen before")
+    assert status in (200, 201), answer
+    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+
+
+def test_of_two_approvals_at_once_one_succeeds_and_one_is_refused(stack):
+    instance = stack.members("solo")[1]
+    stack.inject(instance, "XID_119")
+    case = _waiting(stack, instance)
+    stack.token("operator"), stack.token("admin")
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda u: stack.decide(case, "approve", user=u), ("operator", "admin")))
+    codes = sorted(a[0] for a in answers)
+    assert codes[0] in (200, 201)
+    assert codes[1] == 409, answers
+    assert len(stack.repairs(instance)) == 1
+    status, _ = stack.request("POST", f"/api/v1/cases/{case['id']}/decisions", {
+        "decision": "dismiss", "reason": "late", "plan_version": case["plan_version"],
+        "evidence_hash": case["evidence_hash"],
+    })  # fmt: skip
+    assert status == 409
+
+
+def test_undo_within_its_time_makes_no_changing_call(stack):
+    instance = stack.members("solo")[2]
+    set_default_policy(stack, undo_s=20)
+    stack.inject(instance, "XID_119")
+    case = _waiting(stack, instance)
+    status, answer = stack.decide(case, "approve")
+    assert status in (200, 201), answer
+    stack.shell(
+        "from django.contrib.auth import get_user_model;from healthboard.cases.answers import undo;"
+        "from healthboard.people.actors import Actor;"
+        "u=get_user_model().objects.get(username='operator');"
+        f"undo({case['id']}, actor=Actor(name='operator', via='command', user=u))"
+    )
+    set_default_policy(stack, undo_s=4)
+    time.sleep(22)
+    assert not changing(stack.fleet(), *CHANGES, target=instance)
+    assert _waiting(stack, instance)["state"] == "WAITING"
+    status, answer = stack.decide(_waiting(stack, instance), "dismiss", reason="known driver bug")
+    assert status in (200, 201), answer
+    assert stack.closed(instance, 10)["resolution"] == "DISMISSED"
+    time.sleep(4)
+    assert [c["state"] for c in stack.cases(instance)] == ["CLOSED"], "a dismissed case does not come back by itself"
+    told = stack.shell(
+        f"from healthboard.audit.models import *;print([r.summary for r in AuditRow.objects.filter(instance='{instance}')])"
+    )
+    assert "known driver bug" in told
+
+
+def test_a_stale_plan_is_refused_and_says_what_changed(stack):
+    instance = stack.members("solo")[3]
+    stack.inject(instance, "XID_119")
+    case = _waiting(stack, instance)
+    stack.inject(instance, "XID_79", "--gpu", "2")
+    stack.until(lambda: stack.cases(instance)[0]["plan_version"] != case["plan_version"]
+                or stack.cases(instance)[0]["state"] == "DECIDED", 30, "the plan to change")  # fmt: skip
+    status, answer = stack.decide(case, "approve")
+    assert status == 409
+    assert answer["detail"]
+    assert len(stack.cases(instance)) == 1, "escalated in place"
+    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+
+
+def test_snoozed_it_comes_back_and_diagnose_brings_an_answer(stack):
+    instance = stack.members("solo")[4]
+    stack.inject(instance, "XID_109")
+    case = _waiting(stack, instance)
+    status, answer = stack.decide(case, "snooze", snooze_s=60, reason="after lunch")
+    assert status in (200, 201), answer
+    assert stack.cases(instance)[0]["state"] == "SNOOZED"
+    stack.shell(
+        "from healthboard.cases.models import *;from healthboard import clock;"
+        f"Case.objects.filter(pk={case['id']}).update(snoozed_until=clock.now())"
+    )
+    case = _waiting(stack, instance)
+    status, answer = stack.decide(case, "override", action="DIAGNOSE", reason="look first")
+    assert status in (200, 201), answer
+    stack.until(
+        lambda: stack.shell(
+            "from healthboard.fleet.models import *;"
+            f"print(NodeRequest.objects.filter(instance__instance_id='{instance}').exclude(answered_at=None).count())"
+        ) == "1",
+        40, "the node's answer",
+    )  # fmt: skip
+    assert _waiting(stack, instance)
+    assert not changing(stack.fleet(), *CHANGES, target=instance)
+
+
+def test_the_stop_switch_holds_everything_until_it_is_released(stack):
+    instance = stack.members("solo")[5]
+    actor = (
+        "from django.contrib.auth import get_user_model;from healthboard.people.actors import Actor;"
+        "from healthboard.repairs import brakes;u=get_user_model().objects.get(username='admin');"
+        "a=Actor(name='admin', via='command', user=u, recent=True);"
+    )
+    stack.shell(actor + "brakes.stop(a, 'fire drill')")
+    stack.inject(instance, "XID_79", "--gpu", "0")
+    stack.until(
+        lambda: any("stop switch" in r["why_waiting"].lower() for r in _repair_rows(stack, instance)),
+        60,
+        "it to be held",
+    )
+    assert not changing(stack.fleet(), *CHANGES, target=instance)
+    stack.shell(actor + "brakes.resume(a, 'drill over')")
+    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+
+
+def _repair_rows(stack, instance: str) -> list[dict]:
+    import json
+
+    return json.loads(
+        stack.shell(
+            "import json;from healthboard.repairs.models import *;"
+            f"print(json.dumps(list(Repair.objects.filter(instance__instance_id='{instance}').values('state','why_waiting'))))"
+        )
+    )

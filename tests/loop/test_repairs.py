@@ -1,0 +1,178 @@
+"""Machines that break clearly are repaired by themselves, and nothing is ended before its replacement serves."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from tests.loop.conftest import set_default_policy
+from tests.loop.stack import changing
+
+pytestmark = pytest.mark.loop
+#: a slow reboot takes a minute of wall time, whatever the sandbox's speed
+FAST = {"undo_s": 2, "reboot_timeout_s": 6000}
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack):
+    made = make_stack()
+    set_default_policy(made, **FAST)
+    return made
+
+
+def test_a_dead_gpu_is_replaced_once_and_only_after_its_replacement_serves(stack):
+    single, member = stack.members("solo")[0], stack.members("train")[0]
+    before = {g["pool"]: g for g in stack.fleet()["groups"]}
+    stack.inject([single, member], "XID_79", "--gpu", "3")
+    for instance in (single, member):
+        case = stack.case_of(instance)
+        assert case["verdict"] == "HARDWARE"
+        assert "XID_79" in case["codes"]
+    for instance in (single, member):
+        assert stack.closed(instance, 150)["resolution"] == "REPAIRED"
+
+    fleet = stack.fleet()
+    states = {i["instance_id"]: i for i in fleet["instances"]}
+    for instance in (single, member):
+        assert states[instance]["state"] == "terminated"
+        assert states[instance]["status"] in ("", "INACTIVE", None)
+        assert len(changing(fleet, "TerminateInstances", target=instance)) == 1
+        drained = changing(fleet, "UpdateContainerInstancesState", target=instance)
+        assert len(drained) == 1
+        assert drained[0]["at"] < changing(fleet, "TerminateInstances", target=instance)[0]["at"]
+    launches = changing(fleet, "RunInstances")
+    assert len(launches) == 1, "one launch for the template pool, none for the group"
+    group = next(g for g in fleet["groups"] if g["pool"] == "train")
+    started = [a for a in fleet["activities"] if a["group"] == group["group"] and a["kind"] == "launch"]
+    assert len(started) == 1
+    assert group["desired"] == before["train"]["desired"]
+    assert group["standby"] == 0
+    _replacement_served_first(stack, single, launches[0]["target"])
+    _replacement_served_first(stack, member, started[0]["instance_id"])
+
+
+def _replacement_served_first(stack, old: str, new: str) -> None:
+    told = stack.shell(
+        "from healthboard.repairs.models import *;"
+        f"r=Repair.objects.get(instance__instance_id='{old}');"
+        "print(r.replacement.instance_id, r.steps.get(name='replacement').ended_at.isoformat(),"
+        "r.calls.get(operation='TerminateInstances').intended_at.isoformat(), r.replacement.ecs_status)"
+    ).split()
+    assert told[0] == new
+    assert datetime.fromisoformat(told[1]) < datetime.fromisoformat(told[2])
+    assert told[3] == "ACTIVE"
+
+
+def test_the_worker_may_be_killed_at_any_time(stack):
+    """Killed with -9 while the repair is under way, several times; the supervisor brings it back."""
+    single, member = stack.members("solo")[1], stack.members("train")[1]
+    stack.inject([single, member], "XID_79", "--gpu", "1")
+    stack.case_of(single)
+    done: set[str] = set()
+
+    def steps() -> set[str]:
+        return {c["operation"] for c in stack.fleet()["calls"] if c["target"] in (single, member)}
+
+    for wanted in ("UpdateContainerInstancesState", "EnterStandby", "DetachInstances"):
+        stack.until(lambda w=wanted: w in steps(), 90, wanted)
+        killed = stack.kill("worker")
+        done.add(wanted)
+        stack.until(lambda k=killed: stack.pid("worker") != k, 8, "the worker to come back")
+    for instance in (single, member):
+        assert stack.closed(instance, 240)["resolution"] == "REPAIRED"
+    fleet = stack.fleet()
+    for instance in (single, member):
+        assert len(changing(fleet, "TerminateInstances", target=instance)) == 1
+        new = stack.shell(
+            "from healthboard.repairs.models import *;"
+            f"print(Repair.objects.get(instance__instance_id='{instance}').replacement.instance_id)"
+        )
+        assert len([i for i in fleet["instances"] if i["instance_id"] == new]) == 1
+    group = next(g for g in fleet["groups"] if g["pool"] == "train")
+    assert group["in_service"] == group["desired"]
+
+
+def test_a_slow_reboot_of_a_group_member_is_not_replaced_by_its_group(stack):
+    member = stack.members("train")[2]
+    boot = _boot_id(stack, member)
+    launches = _launches(stack, "train")
+    stack.inject(member, "REBOOT_SLOW")
+    stack.inject(member, "XID_62")
+    assert stack.case_of(member)["action"] == "REBOOT"
+    assert stack.closed(member, 240)["resolution"] == "REPAIRED"
+    fleet = stack.fleet()
+    state = next(i for i in fleet["instances"] if i["instance_id"] == member)
+    assert (state["state"], state["status"], state["agent_connected"]) == ("running", "ACTIVE", True)
+    assert _boot_id(stack, member) not in ("", boot)
+    assert len(changing(fleet, "RebootInstances", target=member)) == 1
+    assert not changing(fleet, "TerminateInstances", target=member)
+    assert _launches(stack, "train") == launches
+    group = next(g for g in fleet["groups"] if g["pool"] == "train")
+    assert (group["standby"], group["in_service"]) == (0, group["desired"])
+
+
+def _boot_id(stack, instance: str) -> str:
+    return stack.shell(
+        f"from healthboard.fleet.models import *;print(Instance.objects.get(instance_id='{instance}').boot_id)"
+    )
+
+
+def _launches(stack, pool: str) -> int:
+    fleet = stack.fleet()
+    group = next(g["group"] for g in fleet["groups"] if g["pool"] == pool)
+    return len([a for a in fleet["activities"] if a["group"] == group and a["kind"] == "launch"])
+
+
+def test_what_a_group_replaces_by_itself_is_drained_and_watched_only(stack):
+    member = stack.members("infer")[0]
+    stack.inject(member, "EC2_SYSTEM_IMPAIRED")
+    stack.case_of(member)
+    assert stack.closed(member, 150)["resolution"] == "REPLACED_BY_GROUP"
+    fleet = stack.fleet()
+    assert changing(fleet, "UpdateContainerInstancesState", target=member), "it was drained"
+    ending = ("TerminateInstances", "EnterStandby", "DetachInstances", "TerminateInstanceInAutoScalingGroup")
+    assert not changing(fleet, *ending, target=member)
+
+
+def test_a_dead_host_of_a_template_pool_asks_and_by_policy_is_repaired(stack):
+    asked = _host_without_standalone_tasks(stack)
+    stack.inject(asked, "EC2_SYSTEM_IMPAIRED")
+    case = stack.until(
+        lambda: next((c for c in stack.cases(asked) if c["state"] == "WAITING" and "agent is away" in c["why_waiting"]), None),
+        40, "the case to ask",
+    )  # fmt: skip
+    assert case["verdict"] == "HARDWARE"
+    assert not changing(stack.fleet(), "TerminateInstances", "UpdateContainerInstancesState", target=asked)
+    set_default_policy(stack, **FAST, dead_host="auto")
+    try:
+        assert stack.closed(asked, 240)["resolution"] == "REPAIRED"
+    finally:
+        set_default_policy(stack, **FAST, dead_host="ask")
+    fleet = stack.fleet()
+    assert next(i for i in fleet["instances"] if i["instance_id"] == asked)["state"] == "terminated"
+    assert len(changing(fleet, "DeregisterContainerInstance", target=asked)) <= 1
+    assert len(changing(fleet, "TerminateInstances", target=asked)) == 1
+
+
+def _host_without_standalone_tasks(stack) -> str:
+    """Standalone tasks on a dead host are a proof that is missing: pick one that runs service tasks only."""
+    names = stack.shell(
+        "from healthboard.fleet.models import *;"
+        "print(' '.join(i.instance_id for i in Instance.objects.filter(pool__name='solo', gone_at=None)"
+        ".exclude(tasks__workload__kind='FAMILY').order_by('pk') if i.serving))"
+    ).split()
+    assert names, "no host of solo without standalone tasks"
+    return names[-1]
+
+
+def test_the_agents_blink_opens_nothing_and_its_long_absence_asks(stack):
+    blinker, away = stack.members("solo")[3], stack.members("solo")[4]
+    stack.inject(blinker, "AGENT_BLINK")
+    stack.inject(away, "ECS_AGENT_DISCONNECTED")
+    case = stack.case_of(away, 60)
+    assert (case["verdict"], case["mode"]) == ("AMBIGUOUS", "ask")
+    assert case["code"] == "ECS_AGENT_DISCONNECTED"
+    assert not stack.cases(blinker)
+    stack.inject(away, "ECS_AGENT_DISCONNECTED", "--clear")
+    assert stack.closed(away, 60)["resolution"] == "CLEARED"
