@@ -1,0 +1,61 @@
+"""Headless Chromium against the live server. Each page's console must stay silent: a refused script or style shows there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.browser.shots import FLAGS
+from tests.factories import PASSWORD
+
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's sync API keeps an event loop in this thread
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator:
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=15_000)  # the first decision waits for a broker that is not there
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def scene(transactional_db) -> dict:
+    from tests.browser import scene as made
+
+    return made.fill(12)
+
+
+@pytest.fixture
+def visit(chromium, live_server) -> Iterator[Callable]:
+    """`visit("operator", **context options)` logs in and returns a page; its `complaints` must be empty at the end."""
+    opened = []
+
+    def log_in(name: str, **options):
+        context = chromium.new_context(
+            base_url=live_server.url, **{"viewport": {"width": 1440, "height": 900}, **options}
+        )
+        context.set_default_timeout(8000)
+        page = context.new_page()
+        page.complaints = []
+        page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.goto("/accounts/login/")
+        page.fill("#id_username", name)
+        page.fill("#id_password", PASSWORD)
+        page.click("button.do")
+        page.wait_for_url("**/")
+        opened.append((context, page))
+        return page
+
+    yield log_in
+    complaints = [text for _, page in opened for text in page.complaints if "status of 4" not in text]
+    for context, _ in opened:
+        context.close()
+    assert complaints == []

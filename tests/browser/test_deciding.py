@@ -1,0 +1,143 @@
+"""A person decides in a real browser: by keys, by dialog, without JavaScript, and against a world that changed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from healthboard.cases.models import Case, Decision
+from healthboard.repairs.models import Switch
+
+pytestmark = pytest.mark.browser
+
+
+def _only(scene, name: str = "case") -> Case:
+    """Leave one case waiting, so that it heads the inbox."""
+    kept = scene[name]
+    Case.objects.filter(state="WAITING").exclude(pk=kept.pk).update(state="OBSERVED")
+    return kept
+
+
+def test_from_the_inbox_to_approved_in_three_keys(scene, visit):
+    case = _only(scene)
+    page = visit("operator")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/cases/{case.pk}/")
+    page.keyboard.press("a")
+    expect(page.locator("#dialog-approve")).to_be_visible()
+    assert not Decision.objects.filter(case=case).exists()  # a key opens, it never carries out
+    page.keyboard.press("Enter")
+    expect(page.locator(".undo")).to_contain_text("starts in")
+    assert Decision.objects.get(case=case).actor == "operator"
+
+
+def test_undo_in_its_window_takes_it_back(scene, visit):
+    case = _only(scene)
+    page = visit("operator")
+    page.goto(f"/cases/{case.pk}/")
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".said")).to_contain_text("Undone")
+    case.refresh_from_db()
+    assert case.state == "WAITING"
+    assert not case.instance.repairs.filter(closed_at=None).exists()
+
+
+def test_a_dialog_closes_on_escape_and_gives_the_focus_back(scene, visit):
+    page = visit("operator")
+    page.goto(f"/cases/{scene['case'].pk}/")
+    page.get_by_role("link", name=re.compile("^Override")).click()
+    expect(page.locator("#dialog-override")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#dialog-override")).to_be_hidden()
+    expect(page.get_by_role("link", name=re.compile("^Override"))).to_be_focused()
+
+
+def test_keys_can_be_switched_off(scene, visit):
+    page = visit("operator")
+    page.locator("#menu summary").click()
+    page.get_by_role("button", name="Off").click()
+    page.goto(f"/cases/{scene['case'].pk}/")
+    page.keyboard.press("a")
+    expect(page.locator("#dialog-approve")).to_be_hidden()
+
+
+def test_a_plan_that_changed_is_refused_and_shows_what_changed(scene, visit):
+    case = _only(scene)
+    page = visit("operator")
+    page.goto(f"/cases/{case.pk}/")
+    page.keyboard.press("a")
+    plan = {**case.plan, "changed": [{"version": 2, "what": ["verdict AMBIGUOUS → HARDWARE"]}]}
+    Case.objects.filter(pk=case.pk).update(plan_version=2, plan=plan)
+    page.keyboard.press("Enter")
+    expect(page.locator(".refusal")).to_contain_text("verdict AMBIGUOUS → HARDWARE")
+    expect(page.locator(".refusal")).to_contain_text("Not done")
+    assert not Decision.objects.filter(case=case).exists()
+
+
+def test_of_two_operators_one_wins_and_the_other_learns_who(scene, visit):
+    case = _only(scene)
+    first, second = visit("operator"), visit("approver")
+    for page in (first, second):
+        page.goto(f"/cases/{case.pk}/")
+        page.keyboard.press("a")
+    first.keyboard.press("Enter")
+    expect(first.locator(".undo")).to_be_visible()
+    second.locator("#dialog-approve button.do").click()
+    expect(second.locator(".refusal")).to_contain_text("operator")
+    assert Decision.objects.filter(case=case, repair__isnull=False).count() == 1
+
+
+@pytest.mark.parametrize("kind", ["approve", "override", "dismiss", "snooze"])
+def test_each_answer_works_without_scripts(scene, visit, kind):
+    case = _only(scene)
+    page = visit("operator", java_script_enabled=False)
+    page.goto(f"/cases/{case.pk}/")
+    page.locator(f'a[href$="/answer/{kind}/"]').first.click()
+    if kind == "override":
+        page.get_by_label("Run diagnostics").check()
+    if kind != "approve":
+        page.get_by_label(re.compile("^Reason")).fill("seen before")
+    page.locator("form.answer button.do").click()
+    expect(page.locator(".said")).to_be_visible()
+    decision = Decision.objects.get(case=case)
+    assert (decision.kind, decision.actor, decision.via) == (kind, "operator", "web")
+
+
+def test_several_like_cases_are_approved_at_once_and_a_changed_one_is_refused(scene, visit):
+    like = scene["like"]
+    page = visit("operator")
+    for case in like:
+        page.locator(f'tr[data-row="{case.pk}"] input[type=checkbox]').check()
+    page.get_by_role("button", name="Approve selected").click()
+    expect(page.locator("h1")).to_have_text("Approve 3 cases?")
+    for case in like:
+        expect(page.locator("main")).to_contain_text(case.instance.instance_id)
+    Case.objects.filter(pk=like[0].pk).update(plan_version=5)
+    page.get_by_role("button", name="Approve 3 cases").click()
+    expect(page.locator("h1")).to_have_text("2 cases were answered, 1 refused")
+    assert Decision.objects.filter(case__in=like, kind="approve").count() == 2
+
+
+def test_the_stop_switch_is_thrown_in_one_form_and_shown_on_every_page(scene, visit):
+    page = visit("operator")
+    page.goto("/system/")
+    page.locator("#stop-why").fill("too many at once")
+    page.get_by_role("button", name="Stop everything").click()
+    expect(page.locator(".notices .bad")).to_contain_text("too many at once")
+    assert Switch.objects.get().stopped
+    page.goto("/fleet/")
+    expect(page.locator(".notices .bad")).to_contain_text("The stop switch is thrown")
+    page.goto("/system/")
+    expect(page.get_by_role("button", name="Let repairs go on")).to_be_disabled()
+
+
+def test_a_viewer_sees_why_each_button_is_off(scene, visit):
+    page = visit("viewer")
+    page.goto(f"/cases/{scene['case'].pk}/")
+    approve = page.locator(".answers .button").first
+    expect(approve).to_have_attribute("aria-disabled", "true")
+    expect(page.locator(".plan")).to_contain_text("takes the role operator")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from healthboard import clock
+from tests import factories as make
+
+
+@pytest.fixture
+def log_in(db) -> Callable[..., Client]:
+    """`log_in("operator", pool="train")` gives a client of a new person with that role there (empty: no role)."""
+
+    def client_of(role: str = "operator", name: str = "", **scope) -> Client:
+        client = Client()
+        client.force_login(make.person(role, name, **scope))
+        session = client.session
+        session["auth_at"] = clock.now().isoformat()
+        session.save()
+        return client
+
+    return client_of
+
+
+@pytest.fixture
+def home(db):
+    """A pool with an acting installation that sees."""
+    make.switch()
+    for name, scope in (("ec2", ""), ("ecs", "gpu"), ("autoscaling", "")):
+        make.source(name, scope=scope)
+    return make.pool("train")

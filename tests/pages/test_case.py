@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import pytest
+
+from healthboard.audit.models import AuditRow
+from healthboard.cases.models import Case, Decision
+from tests import factories as make
+
+
+@pytest.fixture
+def case(home):
+    on = make.instance(home, verdict="AMBIGUOUS", verdict_code="XID_119")
+    gpus = make.gpus(on, 8, bad={3: "error"})
+    make.event(on, "XID_119", gpu=gpus[3].uuid, text="NVRM: Xid (PCI:0000:3d:00): 119, Timeout")
+    make.reading(on, "EC2_SYSTEM", "OK")
+    return make.case(on, gpu=gpus[3].uuid)
+
+
+def _form(case: Case, **more) -> dict:
+    return {"plan_version": case.plan_version, "evidence_hash": case.evidence_hash, **more}
+
+
+def test_the_page_answers_what_who_what_then_and_at_what_cost(case, log_in):
+    text = log_in("operator").get(f"/cases/{case.pk}/").content.decode()
+    for said in (
+        "Xid 119: GPU system processor did not answer a driver call",  # what, in words
+        "NVIDIA", "Amazon ECS", "Amazon EKS", "gpud", "does not act",  # who says what
+        "GPU 3" if "GPU 3" in text else "class=\"n\">3", "System status",  # which GPU, which checks
+        "2 × llm-train", "standalone", "1 protected",  # tasks that move
+        "1 of 4 allowed are out", "there is room", "Lost for good", "If nobody answers",  # cost
+        "ami-0gpu-new", "Undo", "expires in",
+    ):  # fmt: skip
+        assert said in text, said
+
+
+def test_each_form_carries_what_was_seen(case, log_in):
+    text = log_in("operator").get(f"/cases/{case.pk}/").content.decode()
+    assert text.count(f'name="evidence_hash" value="{case.evidence_hash}"') == 4
+    assert text.count('name="plan_version" value="1"') == 4
+
+
+def test_approving_opens_a_repair_with_an_undo_window(case, log_in):
+    client = log_in("operator", "ona")
+    answer = client.post(f"/cases/{case.pk}/answer/approve/", _form(case, action="REBOOT"))
+    assert (answer.status_code, answer["Location"]) == (303, f"/cases/{case.pk}/")
+    text = client.get(f"/cases/{case.pk}/").content.decode()
+    assert "Nothing has been changed yet" in text
+    assert "ona" in text
+    assert client.post(f"/cases/{case.pk}/undo/").status_code == 303
+    case.refresh_from_db()
+    assert case.state == "WAITING"
+
+
+@pytest.mark.parametrize("kind", ["override", "dismiss"])
+def test_an_empty_reason_is_refused_on_the_form_beside_its_field(case, log_in, kind):
+    answer = log_in("operator").post(f"/cases/{case.pk}/answer/{kind}/", _form(case, action="DIAGNOSE", reason=" "))
+    assert answer.status_code == 422
+    assert 'aria-invalid="true" aria-describedby="error-page"' in answer.content.decode()
+    assert not Decision.objects.exists()
+
+
+def test_dismissing_closes_with_the_reason_in_the_audit_list(case, log_in):
+    client = log_in("operator", "ona")
+    client.post(f"/cases/{case.pk}/answer/dismiss/", _form(case, reason="a known driver bug"))
+    case.refresh_from_db()
+    assert (case.state, case.resolution) == ("CLOSED", "DISMISSED")
+    assert "a known driver bug" in client.get("/audit/?verb=case").content.decode()
+
+
+def test_a_changed_world_answers_409_with_the_fresh_case(case, log_in):
+    plan = {**case.plan, "changed": [{"version": 2, "what": ["action REBOOT → REPLACE"]}]}
+    Case.objects.filter(pk=case.pk).update(plan_version=2, plan=plan)
+    answer = log_in("operator").post(f"/cases/{case.pk}/answer/approve/", _form(case))
+    text = answer.content.decode()
+    assert answer.status_code == 409
+    assert "action REBOOT → REPLACE" in text
+    assert 'name="plan_version" value="2"' in text
+    assert AuditRow.objects.filter(verb="case.refused", case_id=case.pk).exists()
+
+
+def test_the_second_of_two_approvals_learns_who_was_first(case, log_in):
+    assert log_in("operator", "ann").post(f"/cases/{case.pk}/answer/approve/", _form(case)).status_code == 303
+    answer = log_in("operator", "bob").post(f"/cases/{case.pk}/answer/approve/", _form(case))
+    assert answer.status_code == 409
+    assert "ann" in answer.content.decode()
+    assert Decision.objects.exclude(repair=None).count() == 1
+
+
+def test_a_damaged_form_is_refused_in_words(case, log_in):
+    client = log_in("operator")
+    for form in ({}, {"plan_version": "x", "evidence_hash": "y"}, _form(case, snooze_s="soon")):
+        assert client.post(f"/cases/{case.pk}/answer/snooze/", form).status_code == 422
+    assert client.post(f"/cases/{case.pk}/answer/nonsense/", _form(case)).status_code == 404
+    assert client.get("/cases/999999/").status_code == 404
+
+
+def test_precedent_counts_what_was_done_and_whether_it_helped(case, home, log_in):
+    for resolution, kind in (("REPAIRED", "approve"), ("REPAIRED", "override"), ("DISMISSED", "dismiss")):
+        old = make.case(make.instance(home), state="CLOSED", resolution=resolution)
+        make.decision(old, make.person("operator"), kind)
+    make.case(make.instance(home, instance_type="p4d.24xlarge"), state="CLOSED", resolution="REPAIRED")
+    found = log_in("operator").get(f"/cases/{case.pk}/").context["precedent"]
+    assert (found["total"], found["helped"], found["dismissed"], found["overridden"]) == (3, 2, 1, 1)
+
+
+def test_the_timeline_has_evidence_and_deeds_in_order_with_actors(case, log_in):
+    Case.objects.filter(pk=case.pk).update(evidence_at=make.ago(3600))
+    client = log_in("operator", "ona")
+    client.post(f"/cases/{case.pk}/answer/snooze/", _form(case, snooze_s=900, reason="after lunch"))
+    moments = client.get(f"/cases/{case.pk}/").context["timeline"]
+    assert next(m.kind for m in moments) == "XID_119"
+    assert moments == sorted(moments, key=lambda m: m.at)
+    assert {"kernel", "ona"} <= {m.actor for m in moments}
+
+
+def test_a_node_that_never_answered_says_so(case, log_in):
+    make.request(case.instance, answered=False, expires_at=make.ago(5))
+    assert "the node never answered" in log_in("viewer").get(f"/cases/{case.pk}/").content.decode()
+
+
+def test_a_group_case_shows_members_cause_and_release_only(home, log_in):
+    group = make.case(None, verdict="CORRELATED", action="HOLD", breaker=make.breaker(), pool=home)
+    member = make.case(make.instance(home), state="HELD", parent=group)
+    text = log_in("admin").get(f"/cases/{group.pk}/").content.decode()
+    assert member.instance.instance_id in text
+    assert "XID_79 on 5 of 20 instances" in text
+    assert f"/cases/{group.pk}/release/" in text
+    assert "/answer/" not in text
+
+
+def test_bulk_refuses_nothing_unlike_damaged_or_too_many(case, home, log_in):
+    client = log_in("operator")
+    row = f"{case.pk}:{case.plan_version}:{case.evidence_hash}"
+    other = make.case(make.instance(home), action="REPLACE")
+    unlike = f"{other.pk}:{other.plan_version}:{other.evidence_hash}"
+    for form in (
+        {"row": []},
+        {"row": "nonsense"},
+        {"row": [f"{n}:1:{'a' * 64}" for n in range(51)]},
+        {"row": [row, unlike]},
+    ):
+        assert client.post("/bulk/", {"kind": "approve", **form}).status_code == 422
+    assert client.post("/bulk/", {"kind": "dismiss", "row": row}).status_code == 422  # no reason
+    assert not Decision.objects.exists()
+    text = client.post("/bulk/confirm/", {"kind": "approve", "row": [row, unlike]}).content.decode()
+    assert "These are not all alike" in text
+    assert case.instance.instance_id in text
+
+
+def test_why_nothing_is_done_names_each_reason(home, log_in):
+    make.switch(stopped=True, reason="fire", changed_by="ann")
+    make.pause("pool", "train", reason="roll-out")
+    on = make.instance(home, owner="BATCH", is_self=True, paused_by_tag=True)
+    case = make.case(on, state="SNOOZED", snoozed_until=make.ago(-600))
+    why = " ".join(log_in("viewer").get(f"/instances/{on.pk}/").context["why"])
+    for said in (
+        "healthboard itself",
+        "AWS Batch",
+        "stop switch",
+        "roll-out",
+        "healthboard:pause",
+        f"Case {case.pk} is snoozed",
+    ):
+        assert said in why, said
+
+
+def test_a_repair_that_asks_offers_its_choices_and_stops_on_request(home, log_in):
+    repair = make.repair(
+        make.instance(home), state="ASKING", why_waiting="Two tasks have not left",
+        facts={"choices": [{"key": "wait", "title": "Wait on", "needs": "decide"},
+                           {"key": "terminate_first", "title": "Terminate first", "needs": "terminate_first"}]},
+    )  # fmt: skip
+    client = log_in("operator", "ona")
+    choices = client.get(f"/repairs/{repair.pk}/").context["choices"]
+    assert [bool(c["why_not"]) for c in choices] == [False, True]
+    assert client.post(f"/repairs/{repair.pk}/answer/", {"reason": "x"}).status_code == 422
+    assert client.post(f"/repairs/{repair.pk}/answer/", {"choice": "terminate_first", "reason": "x"}).status_code == 403
+    assert (
+        client.post(f"/repairs/{repair.pk}/answer/", {"choice": "wait", "reason": "they finish soon"}).status_code
+        == 303
+    )
+    other = make.repair(make.instance(home))
+    assert client.post(f"/repairs/{other.pk}/stop/").status_code == 303
+    other.refresh_from_db()
+    assert other.stop_asked_by == "ona"

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.test import Client
+
+from healthboard.cases.models import Decision
+from healthboard.repairs.models import Switch
+from tests import factories as make
+
+LISTS = ["/", "/?tab=running", "/fleet/", "/repairs/", "/audit/", "/system/"]
+
+
+@pytest.fixture
+def addresses(home) -> list[str]:
+    case = make.case(make.instance(home))
+    group = make.case(None, verdict="CORRELATED", breaker=make.breaker(), pool=home)
+    repair = make.repair(make.instance(home))
+    return [
+        *LISTS,
+        f"/cases/{case.pk}/",
+        f"/cases/{group.pk}/",
+        f"/cases/{group.pk}/release/",
+        *[f"/cases/{case.pk}/answer/{kind}/" for kind in ("approve", "override", "dismiss", "snooze")],
+        f"/instances/{case.instance_id}/",
+        f"/repairs/{repair.pk}/",
+    ]
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "approver", "admin"])
+def test_every_role_reads_every_page(addresses, log_in, role):
+    client = log_in(role)
+    assert {a: client.get(a).status_code for a in addresses} == dict.fromkeys(addresses, 200)
+
+
+def test_a_person_without_a_role_is_told_so(addresses, log_in):
+    client = log_in("")
+    for address in addresses:
+        answer = client.get(address)
+        assert answer.status_code == 403
+        assert b"has no role yet" in answer.content
+
+
+def test_a_stranger_is_sent_to_the_log_in_page_and_htmx_by_header(addresses):
+    for address in addresses:
+        answer = Client().get(address)
+        assert (answer.status_code, answer["Location"].split("?")[0]) == (302, "/accounts/login/")
+        polled = Client().get(address, headers={"HX-Request": "true", "HX-Current-URL": "http://testserver/fleet/"})
+        assert polled.status_code == 401
+        assert polled["HX-Redirect"].startswith("/accounts/login/?next=")
+        assert polled.content == b""
+
+
+def test_nothing_is_kept_by_caches(addresses, log_in):
+    client = log_in("viewer")
+    assert {client.get(a)["Cache-Control"] for a in addresses} == {"no-store"}
+
+
+def test_a_scoped_viewer_sees_only_that_pool(home, log_in):
+    mine, other = make.case(make.instance(home)), make.case(make.instance(make.pool("infer")))
+    client = log_in("viewer", pool="train")
+    assert client.get(f"/cases/{mine.pk}/").status_code == 200
+    assert client.get(f"/cases/{other.pk}/").status_code == 404
+    assert client.get(f"/instances/{other.instance_id}/").status_code == 404
+    assert [c.case.pk for c in client.get("/").context["rows"]] == [mine.pk]
+    assert {r.pool.name for r in client.get("/fleet/").context["rows"]} == {"train"}
+
+
+def test_what_one_may_not_do_is_disabled_and_says_why(home, log_in):
+    case = make.case(make.instance(home))
+    text = log_in("viewer").get(f"/cases/{case.pk}/").content.decode()
+    assert 'aria-disabled="true"' in text
+    assert "takes the role operator" in text
+    assert "data-dialog" not in text
+
+
+@pytest.mark.parametrize("role", ["viewer", ""])
+def test_the_server_refuses_what_a_button_would_not_offer(home, log_in, role):
+    case = make.case(make.instance(home))
+    client = log_in(role)
+    form = {"plan_version": case.plan_version, "evidence_hash": case.evidence_hash, "reason": "because"}
+    assert client.post(f"/cases/{case.pk}/answer/dismiss/", form).status_code == 403
+    assert client.post("/system/stop/", {"reason": "because"}).status_code == 403
+    row = f"{case.pk}:{case.plan_version}:{case.evidence_hash}"
+    assert client.post("/bulk/", {"kind": "dismiss", "reason": "because", "row": row}).status_code in (403, 409)
+    assert not Decision.objects.exists()
+    assert not Switch.objects.get().stopped
+
+
+def test_releasing_wants_an_admin_with_a_fresh_log_in(home, log_in):
+    tripped = make.breaker()
+    group = make.case(None, verdict="CORRELATED", breaker=tripped, pool=home)
+    make.case(make.instance(home), state="HELD", parent=group)
+    assert log_in("operator").post(f"/cases/{group.pk}/release/", {"reason": "fixed"}).status_code == 403
+    client = log_in("admin")
+    session = client.session
+    session["auth_at"] = make.ago(1000).isoformat()
+    session.save()
+    answer = client.post(f"/cases/{group.pk}/release/", {"reason": "fixed"})
+    assert (answer.status_code, answer["Location"]) == (303, f"/accounts/again/?next=%2Fcases%2F{group.pk}%2F")
+    tripped.refresh_from_db()
+    assert tripped.released_at is None
+    assert log_in("admin").post(f"/cases/{group.pk}/release/", {"reason": "fixed"}).status_code == 303
+    tripped.refresh_from_db()
+    assert tripped.release_reason == "fixed"
+
+
+def test_changes_go_by_post_with_a_token_only(home):
+    case = make.case(make.instance(home))
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(make.person("operator"))
+    form = {"plan_version": 1, "evidence_hash": case.evidence_hash, "reason": "because"}
+    assert client.post(f"/cases/{case.pk}/answer/dismiss/", form).status_code == 403
+    for address in (
+        f"/cases/{case.pk}/undo/",
+        "/bulk/",
+        "/bulk/confirm/",
+        "/system/stop/",
+        "/system/resume/",
+        "/look/",
+    ):
+        assert client.get(address).status_code == 405
+    assert not Decision.objects.exists()
+
+
+def test_the_theme_cookie_goes_back_to_this_site_only(log_in):
+    client = log_in("viewer")
+    assert client.post("/look/", {"theme": "dark", "next": "https://example.org/"})["Location"] == "/"
+    assert 'data-theme="dark"' in client.get("/fleet/").content.decode()
+
+
+def test_json_of_the_fleet_is_json(home, log_in):
+    make.instance(home)
+    assert set(json.loads(log_in("viewer").get("/fleet/?format=json").content)) == {"items"}
