@@ -70,6 +70,7 @@ class Instance(Entity):
     console: list[str] = field(default_factory=list)
     report_seq: int = 0
     recorder_due: bool = False
+    registered: bool = False  # was ever in a cluster
     ecs_knows: bool = False  # the agent was connected when termination was ordered
     gone: bool = False  # no longer described by EC2
     gone_at: float | None = None

@@ -70,7 +70,8 @@ def _instances(world: World) -> list[dict[str, Any]]:
                 "pool": i.pool,
                 "zone": i.zone,
                 "type": i.type,
-                "status": container.status if container else None,
+                # ECS forgets a deregistered instance after a while, this list does not
+                "status": container.status if container else "INACTIVE" if i.registered else None,
                 "agent_connected": bool(container and container.connected),
                 "tasks": len(world.live_tasks(container.id)) if container else 0,
                 "boot_id": i.boot_id,

@@ -10,6 +10,7 @@ import fcntl
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ class Store:
     def load(self) -> Iterator[tuple[tuple[str, str], Entity]]:
         for account, region, kind, body in self.db.execute("select account, region, kind, body from entity"):
             if kind in KINDS:
-                yield (account, region), KINDS[kind](**json.loads(body))
+                known = {f.name for f in fields(KINDS[kind])}  # type: ignore[arg-type]
+                yield (account, region), KINDS[kind](**{k: v for k, v in json.loads(body).items() if k in known})
 
     def setting(self, name: str, default: Any = None) -> Any:
         row = self.db.execute("select value from setting where name = ?", (name,)).fetchone()

@@ -253,3 +253,20 @@ def test_a_rule_loses_the_answer_after_the_effect_once(fleet):
 def test_botocore_retries_a_throttled_read_by_itself(fleet):
     control(fleet, "rules", rules=[{"operation": "DescribeInstances", "do": "error", "times": 1}])
     assert boto(fleet.url, "ec2", attempts=3).describe_instances()["Reservations"]
+
+
+def test_a_reservation_gives_its_slots_and_no_more(fleet):
+    made = fleet.ec2.create_capacity_reservation(
+        InstanceType="p4d.24xlarge", InstancePlatform="Linux/UNIX", AvailabilityZone="us-east-1a", InstanceCount=1
+    )["CapacityReservation"]["CapacityReservationId"]
+    target = {
+        "Placement": {"AvailabilityZone": "us-east-1a"},
+        "CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": made}},
+    }
+    first = launch(fleet, "r1", **target)
+    assert first["CapacityReservationId"] == made
+    told = fleet.ec2.describe_capacity_reservations(CapacityReservationIds=[made])["CapacityReservations"][0]
+    assert (told["TotalInstanceCount"], told["AvailableInstanceCount"]) == (1, 0)
+    assert code_of(lambda: launch(fleet, "r2", **target)) == "ReservationCapacityExceeded"
+    fleet.ec2.terminate_instances(InstanceIds=[first["InstanceId"]])
+    assert launch(fleet, "r3", **target)["CapacityReservationId"] == made

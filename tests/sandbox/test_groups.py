@@ -236,3 +236,16 @@ def test_batch_has_a_group_and_a_cluster_of_its_own(calm):
     assert batch["AutoScalingGroupName"].startswith("AWSBatch-") and len(batch["Instances"]) == 2
     clusters = calm.ecs.list_clusters()["clusterArns"]
     assert [c for c in clusters if "/AWSBatch-" in c]
+
+
+def test_an_instance_refresh_is_shown_until_it_is_cancelled(fleet):
+    def running():
+        rows = fleet.asg.describe_instance_refreshes(AutoScalingGroupName=TRAIN)["InstanceRefreshes"]
+        return [r["Status"] for r in rows]
+
+    assert running() == []
+    fleet.asg.start_instance_refresh(AutoScalingGroupName=TRAIN)
+    assert running() == ["InProgress"]
+    assert code_of(lambda: fleet.asg.start_instance_refresh(AutoScalingGroupName=TRAIN)) == "InstanceRefreshInProgress"
+    fleet.asg.cancel_instance_refresh(AutoScalingGroupName=TRAIN)
+    assert running() == ["Cancelled"]

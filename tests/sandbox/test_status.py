@@ -65,7 +65,7 @@ def test_terminated_instances_stay_listed_for_ever(home):
     home.ec2.terminate_instances(InstanceIds=[one.id])
     home.advance(800, step=5)
     row = next(i for i in json.loads(run("sandbox", "status", "--json"))["instances"] if i["instance_id"] == one.id)
-    assert row["state"] == "terminated"
+    assert (row["state"], row["status"]) == ("terminated", "INACTIVE")
     assert one.id not in str(home.ec2.describe_instances()["Reservations"])
 
 

@@ -11,6 +11,7 @@ from healthboard.sandbox.activities import begin
 from healthboard.sandbox.calls.autoscaling_read import describe_activity, find_group, validation
 from healthboard.sandbox.entities import Activity, Group
 from healthboard.sandbox.launch import terminate
+from healthboard.sandbox.protocol.errors import AwsError
 from healthboard.sandbox.protocol.serialize import iso
 from healthboard.sandbox.ticks.groups import MOVE_S, set_member
 from healthboard.sandbox.world import World
@@ -203,6 +204,32 @@ def set_instance_health(world: World, p: dict[str, Any]) -> dict[str, Any]:
     said = world.now() if p["HealthStatus"] == "Unhealthy" else None
     set_member(group, p["InstanceId"], said_unhealthy=said)
     return {}
+
+
+def start_instance_refresh(world: World, p: dict[str, Any]) -> dict[str, Any]:
+    """Stays InProgress, replacing nothing, until it is cancelled: enough for those who must wait for one."""
+    group = find_group(world, p["AutoScalingGroupName"])
+    if any(r["Status"] == "InProgress" for r in group.refreshes):
+        raise AwsError("InstanceRefreshInProgress", "An Instance Refresh is already in progress and blocks this one.")
+    refresh = {
+        "InstanceRefreshId": world.new_uuid("refresh"),
+        "AutoScalingGroupName": group.id,
+        "Status": "InProgress",
+        "StartTime": world.now(),
+        "PercentageComplete": 0,
+    }
+    group.refreshes = [refresh, *group.refreshes]
+    return {"InstanceRefreshId": refresh["InstanceRefreshId"]}
+
+
+def cancel_instance_refresh(world: World, p: dict[str, Any]) -> dict[str, Any]:
+    group = find_group(world, p["AutoScalingGroupName"])
+    running = next((r for r in group.refreshes if r["Status"] == "InProgress"), None)
+    if running is None:
+        raise AwsError("ActiveInstanceRefreshNotFound", "No in progress or pending Instance Refresh found.")
+    over = {**running, "Status": "Cancelled", "EndTime": world.now()}
+    group.refreshes = [over if r is running else r for r in group.refreshes]
+    return {"InstanceRefreshId": running["InstanceRefreshId"]}
 
 
 def create_or_update_tags(world: World, p: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from healthboard.sandbox.calls.ec2_instances import pick, state
-from healthboard.sandbox.entities import Instance
+from healthboard.sandbox.calls.ec2_read import describe_capacity_reservation
+from healthboard.sandbox.entities import Instance, Reservation
+from healthboard.sandbox.hardware import TYPES
 from healthboard.sandbox.launch import PENDING_S, move_to_new_host, stop, terminate
 from healthboard.sandbox.protocol.errors import AwsError
 from healthboard.sandbox.ticks.instances import begin_reboot
@@ -123,6 +125,21 @@ def _resources(world: World, ids: list[str]) -> list[Any]:
         else:
             raise AwsError("InvalidID", f"The ID '{id_}' is not valid")
     return found
+
+
+def create_capacity_reservation(world: World, p: dict[str, Any]) -> dict[str, Any]:
+    if p["InstanceType"] not in TYPES or p.get("AvailabilityZone") not in world.zones:
+        raise AwsError("InvalidParameterValue", "A known instance type and availability zone are needed.")
+    made = world.add(
+        Reservation(
+            id="cr-" + world.new_hex("reservation", 17),
+            type=p["InstanceType"],
+            zone=p["AvailabilityZone"],
+            total=p["InstanceCount"],
+            created_at=world.now(),
+        )
+    )
+    return {"CapacityReservation": describe_capacity_reservation(world, made)}
 
 
 def modify_instance_attribute(world: World, p: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from healthboard.sandbox.calls.ec2_instances import pick
 from healthboard.sandbox.calls.paging import ec2_filter, ec2_page, tag_list
-from healthboard.sandbox.entities import Template
+from healthboard.sandbox.entities import Reservation, Template
 from healthboard.sandbox.hardware import TYPES, TypeSpec
 from healthboard.sandbox.protocol.errors import AwsError
 from healthboard.sandbox.world import World
@@ -180,29 +180,27 @@ def describe_capacity_reservations(world: World, p: dict[str, Any]) -> dict[str,
     }  # fmt: skip
     rows = ec2_filter(p, rows, fields, lambda r: r.tags)
     rows, token = ec2_page(p, rows, bool(ids), low=1)
+    return {"CapacityReservations": [describe_capacity_reservation(world, r) for r in rows], "NextToken": token}
+
+
+def describe_capacity_reservation(world: World, r: Reservation) -> dict[str, Any]:
     return {
-        "CapacityReservations": [
-            {
-                "CapacityReservationId": r.id,
-                "OwnerId": world.account,
-                "CapacityReservationArn": world.arn("ec2", f"capacity-reservation/{r.id}"),
-                "InstanceType": r.type,
-                "InstancePlatform": "Linux/UNIX",
-                "AvailabilityZone": r.zone,
-                "Tenancy": "default",
-                "TotalInstanceCount": r.total,
-                "AvailableInstanceCount": max(0, r.total - reserved(world, r.id)),
-                "State": "active",
-                "StartDate": r.created_at,
-                "EndDateType": "unlimited",
-                "InstanceMatchCriteria": "targeted",
-                "CreateDate": r.created_at,
-                "ReservationType": r.kind_of,
-                "Tags": tag_list(r.tags),
-            }
-            for r in rows
-        ],
-        "NextToken": token,
+        "CapacityReservationId": r.id,
+        "OwnerId": world.account,
+        "CapacityReservationArn": world.arn("ec2", f"capacity-reservation/{r.id}"),
+        "InstanceType": r.type,
+        "InstancePlatform": "Linux/UNIX",
+        "AvailabilityZone": r.zone,
+        "Tenancy": "default",
+        "TotalInstanceCount": r.total,
+        "AvailableInstanceCount": max(0, r.total - reserved(world, r.id)),
+        "State": "active",
+        "StartDate": r.created_at,
+        "EndDateType": "unlimited",
+        "InstanceMatchCriteria": "targeted",
+        "CreateDate": r.created_at,
+        "ReservationType": r.kind_of,
+        "Tags": tag_list(r.tags),
     }
 
 

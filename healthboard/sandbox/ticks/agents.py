@@ -36,6 +36,7 @@ def register(world: World, instance: Instance, at: float | None = None) -> Conta
     """The agent's first start on an instance."""
     now = world.now()
     assert instance.cluster is not None
+    instance.registered = True
     container = Container(
         id=world.new_hex("container", 32),
         cluster=instance.cluster,
