@@ -25,6 +25,8 @@ _HOT_GPU, _HOT_MEMORY, _MARGIN = 90.0, 95.0, -2.0
 _STALE_AFTER = 3
 _INTERVAL = re.compile(r"(\d{1,4}) ?(s|sec|seconds?|min|minutes?)\b[ -]*(?:intervals?|apart|scrapes?)", re.IGNORECASE)
 _EXPECTED = re.compile(r"(\d{1,2}|one|two|four|eight|sixteen) GPUs? (?:are |were )?expected|expected GPUs?[:= ]+(\d{1,2})", re.I)
+#: a scrape without a single series
+_EMPTY = re.compile(r"\A(?:\s*#[^\n]*\n?)+\Z|\bempty\b.{0,30}(?:body|response|scrape)|(?:body|response|scrape).{0,30}\bempty\b|no (?:DCGM )?series", re.I)
 _WORDS = {"one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
 _GPU_LIST = re.compile(r'series for (?:gpu=)?([\s"\d,.\-]+)')
 
@@ -59,6 +61,9 @@ def parse(text: str) -> Parsed:
     notes = [line for line in text.splitlines() if line.strip() and line[0] != "#" and "} " not in line]
     logged = dcgm_api.lines(notes)
     known += logged.known + sum(1 for line in text.splitlines() if line.startswith(("# HELP DCGM", "# TYPE DCGM")))
+    if not known and not logged.events and not readings and _EMPTY.search(text):
+        events.append(Event(UNDATED, "MONITORING_GAP", "dcgm", text=text[:200], attrs={"undated": True}))
+        known = 1
     undated = tuple(Reading(r.name, r.value, r.source, r.since, r.last, r.observations, r.gpu, {**r.attrs, "undated": True})
                     for r in readings)  # fmt: skip
     return Parsed(tuple(events) + logged.events, undated + logged.readings, ignored.result() + logged.ignored, known)

@@ -62,6 +62,18 @@ _IN_KERNEL_LOG = frozenset(
 )
 
 
+_VERSIONS = re.compile(
+    r"(?:upgrad|updat|replac|install)\w* .{0,40}\bdriver|\bdriver\b.{0,40}(?:upgrad|updat|was changed|replaced)|"
+    r"\bfrom \d{3}\.\d{2,3}(?:\.\d+)? to \d{3}\.\d{2,3}|^(?:Upgrade|Install): .*nvidia", re.IGNORECASE | re.MULTILINE
+)  # fmt: skip
+
+
+def _version_change(found: Parsed) -> Event:
+    """The same initialisation failure, marked as one that comes with a change of the driver's version."""
+    event = next(e for e in found.events if e.code == "GPU_INIT_FAILED")
+    return replace(event, code="GPU_INIT_FAILED", attrs={**event.attrs, "versions": True}, seq=(event.seq or 0) + 1)
+
+
 def _beside(text: str, format_: str, found: Parsed) -> Parsed:
     """Lines of other tools in the same text, as far as they add a code."""
     extra = Parsed()
@@ -73,7 +85,10 @@ def _beside(text: str, format_: str, found: Parsed) -> Parsed:
         # placed where they stand, among lines that may carry an uptime
         extra = extra + replace(said, events=tuple(e for e in said.events if e.code in _IN_KERNEL_LOG), ignored=())
     codes = {e.code for e in found.events}
-    return replace(extra, events=tuple(e for e in extra.events if e.code not in codes))
+    if "GPU_INIT_FAILED" in codes and _VERSIONS.search(text[:200_000]):
+        extra = extra + Parsed((_version_change(found),))
+    new = tuple(e for e in extra.events if e.code not in codes or e.attrs.get("versions"))
+    return replace(extra, events=new)
 
 
 #: How a quiet log of each kind looks: without findings it is healthy, not unrecognised.

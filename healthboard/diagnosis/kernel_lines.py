@@ -39,6 +39,8 @@ NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 #: A GPU named somewhere in such a message.
 ANY_ADDRESS = re.compile(rf"(?:PCI:|GPU ?|GPU at )?{ADDRESS}")
 
+#: The PCI core's own words on a device that no longer answers.
+INACCESSIBLE = re.compile(r"device (?:is )?inaccessible|no longer (?:responds|accessible)|device lost", re.IGNORECASE)
 AER = re.compile(
     rf"(?:(pcieport|nvidia|vfio-pci) {ADDRESS}: )?(?:pcieport: )?(?:AER: )?(.*)", re.IGNORECASE | re.DOTALL
 )  # fmt: skip
@@ -52,13 +54,21 @@ AER_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 #: Words of a reader that could not read: they make the rest of the log incomplete.
 UNREAD: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("KMSG_OVERRUN", re.compile(r"(?:/dev/kmsg|kmsg).*(?:overrun|EPIPE|broken pipe|lost \d+)", re.IGNORECASE)),
+    ("KMSG_OVERRUN", re.compile(r"kmsg.*(?:overrun|EPIPE|broken pipe|lost \d+)", re.IGNORECASE)),
     ("KMSG_OVERRUN", re.compile(r"(?:missed|lost|dropped) \d+ (?:kernel )?(?:log )?(?:messages|records|lines)", re.I)),
     (
         "MONITORING_GAP",
         re.compile(
-            r"^(?:dmesg|journalctl|Failed to|cat|tail)\b.*(?:Operation not permitted|Permission denied|No such file|"
-            r"No journal files|truncated)", re.IGNORECASE
+            r"^(?:\$ )?(?:dmesg|journalctl|cat|tail|less)\b.*(?:not permitted|denied|No such file|No journal files)|"
+            r"^No journal files|^-- No entries --", re.IGNORECASE
+        ),
+    ),
+    (
+        "MONITORING_GAP",
+        re.compile(
+            r"^\W*(?:\w+ ){0,4}(?:log|journal|kernel messages|boot messages)\b.{0,60}(?:was|were|is|are|has been|could) "
+            r"(?:not (?:be )?(?:read|collected|captured|available|kept)|unread|truncated|lost|rotated)", re.IGNORECASE
         ),
     ),
 )  # fmt: skip
+FORGED = re.compile(r"^\s*(?:_TRANSPORT=(?!kernel)|SYSLOG_FACILITY=[1-9])", re.MULTILINE)

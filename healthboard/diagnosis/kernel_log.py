@@ -25,6 +25,7 @@ BURST = timedelta(minutes=3)
 MAX_DISTINCT = 5_000
 MAX_LINE = 4_096
 _BATCH = 20_000
+_SMALL = 20_000
 
 
 # a flood repeats a few lines: their bodies are decoded once. What comes out is never changed.
@@ -45,6 +46,7 @@ class KernelLog:
         self._fixed_boot = boot_id is not None
         self._boots = 0
         self._line = 0
+        self._forged = False
         self._last: datetime | None = None
         self._probe: str | None = None
         self._uuids: dict[str, str] = {}
@@ -66,7 +68,13 @@ class KernelLog:
     def feed_text(self, text: str) -> None:
         """Many lines at once, far faster than one by one. Only a line feed ends a line: names may hold other breaks."""
         first = self._line + 1
-        for number, line in lines_of_interest(text):
+        if len(text) < _SMALL:
+            self._forged = bool(lines.FORGED.search(text))
+            # few enough to look at each for what a reader says about itself
+            wanted: Iterable[tuple[int, str]] = enumerate(text.split("\n"))
+        else:
+            wanted = lines_of_interest(text)
+        for number, line in wanted:
             self._line = first + number
             self._take(line, None, None, None)
         self._line = first + text.count("\n")
@@ -95,7 +103,7 @@ class KernelLog:
             origin = Origin(origin.writer, at, True, seq, origin.times)
         else:
             origin = read_prefix(line[: found.start()])
-        if facility:
+        if facility or (self._forged and origin.writer == "kernel"):
             origin = Origin("user", origin.at, origin.dated, origin.seq, origin.times)
         self._message(line[found.start() :].rstrip(), line, origin)
 
@@ -180,6 +188,8 @@ class KernelLog:
 
     def _aer(self, message: str, line: str, origin: Origin) -> None:
         match = lines.AER.match(message)
+        if match and (match[1] or "").lower() == "nvidia" and lines.INACCESSIBLE.search(match[3] or ""):
+            return self._emit("GPU_FALLEN_OFF_BUS", pci(match[2]), message, origin)
         kind = next((k for k, p in lines.AER_KINDS if p.search(match[3] or "")), None) if match else None
         if not match or kind is None:
             return self._ignored.add("PCIe error details", line)

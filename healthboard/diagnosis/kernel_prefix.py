@@ -55,6 +55,9 @@ _KERNEL_TAG = re.compile(r"(?:[\w.:-]+\s+)?kernel(?:\[\d+\])?:\s*")
 _TAG = re.compile(r"(?:[\w.:-]+\s+)?[\w./@-]+(?:\[\d+\])?:\s*")
 _REPEATED = re.compile(r"message repeated (\d+) times: \[\s*")
 _FILE = re.compile(r"[\w./-]*(?:messages|syslog|kern\.log|dmesg|journal)[\w.-]*:(?:\d+[:-])?\s*")
+#: a container's log driver, or compose: a record of some program
+_STREAM = re.compile(r"(?:stdout|stderr)(?: [FP])?:?\s+|[\w.-]+\s+\|\s+")
+_FIELD = re.compile(r"MESSAGE=")
 _QUOTE = re.compile(r"[>|*#-]\s+|\s+")
 _MONTHS = {m: i + 1 for i, m in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])}
 
@@ -141,9 +144,9 @@ def read_prefix(prefix: str) -> Origin:
             timed = True
         elif m := _REPEATED.match(prefix, pos):
             times = max(1, min(int(m[1]), 10**7))
-        elif (m := _KERNEL_TAG.match(prefix, pos)) or (not timed and (m := _FILE.match(prefix, pos))):
+        elif (m := _KERNEL_TAG.match(prefix, pos)) or (not timed and (m := _FILE.match(prefix, pos))) or (m := _FIELD.match(prefix, pos)):
             pass
-        elif timed and (m := _TAG.fullmatch(prefix, pos)):
+        elif (m := _STREAM.match(prefix, pos)) or (timed and (m := _TAG.fullmatch(prefix, pos))):
             writer = "user"
         else:
             return Origin("quoted", at, dated, seq, times, uptime)

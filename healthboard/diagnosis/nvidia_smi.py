@@ -140,5 +140,6 @@ def _readings(gpu: str | None, found: dict[str, Any]) -> list[Reading]:
         done = found["fabric"].startswith("completed")
         good = found.get("fabric_status", "success") in ("success", "n/a") and not found.get("fabric_bad")
         # in progress is also what healthy GPUs show while the fabric manager is down
-        add("FABRIC", "ok" if (done and good) or found["fabric"] in ("n/a", "not supported") else "unhealthy")
+        word = "ok" if (done and good) or found["fabric"] in ("n/a", "not supported") else "unhealthy"
+        add("FABRIC", word, starting=not done)
     return rows

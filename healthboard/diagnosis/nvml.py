@@ -88,8 +88,9 @@ _PATTERNS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
             r"(?:139|-11|134|-6)\b|signal: (?:segmentation|abort)|SIGABRT|terminated by signal (?:11|6)",
         ),
         ("NVML_PROBE_HUNG", r"(?:nvml|nvidia-smi|probe)\b.*\b(?:hung|hangs|timed out after|did not (?:return|answer))"),
+        ("FABRIC_MANAGER_DOWN", r"cudaErrorSystemNotReady|error 802\b|system not yet initialized"),
         (None, r"NVMLError_NotSupported|ERROR_NOT_SUPPORTED|: Not Supported|NVMLError_Timeout\b"),
-        ("NVML_UNKNOWN_ERROR", r"NVMLError_Unknown\b|NVML_ERROR_UNKNOWN|nvml: Unknown Error|(?<=\S): Unknown Error\b"),
+        ("NVML_UNKNOWN_ERROR", r"NVMLError_Unknown\b|NVML_ERROR_UNKNOWN|(?<!\s:\s)\bUnknown Error\b"),
     )
 )
 _CLIENT_XID = re.compile(r"\bXid[=: ]+(\d{1,4})\b", re.IGNORECASE)

@@ -32,7 +32,7 @@ _RESET = re.compile(r"(?<![\w-])(RST|D-RST): (Yes|No)", re.IGNORECASE)
 _NAMED_ACTIONS = {"none": 0, "gpu reset": 1, "node reboot": 2, "drain p2p": 3, "drain and reset": 4, "recover imex": 5}
 _FULL = re.compile(
     r"\bfull\b|no (?:more |available |free )*(?:space|row|spare|entr)|no spare|exhaust|reserved rows|out of (?:space|rows)"
-    r"|limit (?:reached|exceeded)|maximum", re.IGNORECASE
+    r"|limit (?:reached|exceeded)|maximum|(?:does not|doesn't) have|insufficient|not enough|no remaining", re.IGNORECASE
 )  # fmt: skip
 
 

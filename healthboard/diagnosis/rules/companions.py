@@ -70,7 +70,7 @@ def _initialisation(claims: Claims) -> None:
         elif len({c.gpu for c in failed}) > 1:
             why = "several GPUs fail to initialise alike: driver installation or passthrough rather than GPUs"
             claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "init-several")
-        elif mismatch:
+        elif mismatch or any(e.attrs.get("versions") for e in claim.events):
             why = "initialisation fails beside a change of versions"
             claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "init-versions")
 
@@ -182,7 +182,11 @@ def _closed(claims: Claims) -> None:
 
 
 def _monitoring(claims: Claims) -> None:
-    """After 119 DCGM stops calling the driver for the whole host."""
+    """A fabric that does not come up because its manager is down; after 119 DCGM stops calling the driver for the whole host."""
+    if claims.of("FABRIC_MANAGER_DOWN"):
+        for claim in claims.of("FABRIC_UNHEALTHY"):
+            if claim.readings and all(r.attrs.get("starting") for r in claim.readings):
+                claims.drop(claim)
     if claims.of("XID_119", "XID_120"):
         for claim in claims.of("GPU_MISSING"):
             if claim.sources == ("dcgm",):

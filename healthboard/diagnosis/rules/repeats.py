@@ -57,11 +57,11 @@ def _same_place(evidence: Evidence, claim: Claim) -> None:
         if place := event.attrs.get("place"):
             by_place.setdefault(f"{place} {event.attrs.get('mig', '')}".strip(), []).append(event)
     for place, events in sorted(by_place.items()):
-        groups = bursts(events, evidence.thresholds.burst_gap)
-        apps = [_apps(evidence, g) for g in groups]
-        known = frozenset().union(*apps)
-        if len(groups) > 1 and (len(known) > 1 or not all(apps)):
-            why = f"the same place, {place}, {len(groups)} times within a day and not by one application"
+        times = len(bursts(events, evidence.thresholds.burst_gap))
+        runs = {e.attrs["pid"] for e in events if e.attrs.get("pid")}
+        undated = all(e.attrs.get("undated") for e in events)
+        if (times > 1 and len(runs) != 1) or (undated and len(runs) > 1):
+            why = f"the same place, {place}, {max(times, len(runs))} times within a day and not by one process"
             return claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "repeat-same-place")
 
 
