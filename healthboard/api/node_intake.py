@@ -24,7 +24,7 @@ AHEAD = timedelta(minutes=2)
 PROMPT = timedelta(seconds=60)
 #: an answer that asked for a verb may have been lost: the verb is asked for again, the node runs it once
 ASK_AGAIN = timedelta(seconds=60)
-LEAST_INTERVAL_S = 3.0
+LEAST_INTERVAL_S = 5.0
 MEASURE_EVERY_S = 15.0
 SEEN_EVERY_S = 10.0
 BURST_SIZE, PER_SECOND = 120.0, 4.0

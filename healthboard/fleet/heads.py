@@ -16,6 +16,8 @@ from healthboard.diagnosis.signals import Reading
 CHANNELS = {"node": 15.0, "ec2": 60.0, "ecs": 60.0}
 #: the shortest silence that is a gap: at high speed a busy machine would else see gaps everywhere
 LEAST_GAP = timedelta(seconds=30)
+#: length of a digest
+DIGEST = 40
 #: the end of a digest that was told once; the first confirming round takes it off
 FRESH = "+"
 #: parts of a reading that move without meaning anything; an interval keeps them as they were when it began

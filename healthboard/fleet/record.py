@@ -8,13 +8,14 @@ intervals at the last word before it and leaves an interval named GAP.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
+from django.db.models.functions import Substr
 
 from healthboard import clock, wake
 from healthboard.diagnosis.signals import Event, Reading
@@ -128,8 +129,8 @@ def record_many(channel: str, at: datetime, items: Iterable[Item]) -> dict[int, 
 def touch(pks: Sequence[int]) -> None:
     """The evidence of these instances changed: note it and wake whoever reads it. Call inside the transaction."""
     now = clock.now()
-    for start in range(0, len(pks), 5000):
-        Instance.objects.filter(pk__in=pks[start : start + 5000]).update(evidence_at=now)
+    for part in _parts(list(pks)):
+        Instance.objects.filter(pk__in=part).update(evidence_at=now)
     for pk in pks[:WAKE_LIMIT]:
         wake.wake("workers.decide.instance", pk)
 
@@ -139,8 +140,8 @@ def _lock_heads(channel: str, at: datetime, by_pk: dict[int, Item]) -> dict[int,
 
     def locked(pks: list[int]) -> dict[int, Head]:
         found = {}
-        for start in range(0, len(pks), 5000):
-            rows = Head.objects.select_for_update().filter(channel=channel, instance__in=pks[start : start + 5000])
+        for part in _parts(pks):
+            rows = Head.objects.select_for_update().filter(channel=channel, instance__in=part)
             found.update({head.instance_id: head for head in rows.order_by("pk")})
         return found
 
@@ -204,9 +205,8 @@ def _write_intervals(channel: str, rounds: list[_Round]) -> None:
     if not rounds:
         return
     opened: dict[int, list[Interval]] = {r.head.pk: [] for r in rounds}
-    pks = list(opened)
-    for start in range(0, len(pks), 5000):
-        for row in Interval.objects.filter(head__in=pks[start : start + 5000], until=None):
+    for part in _parts(list(opened)):
+        for row in Interval.objects.filter(head__in=part, until=None):
             opened[row.head_id].append(row)
     closed: list[Interval] = []
     made: list[Interval] = []
@@ -224,7 +224,12 @@ def _write_intervals(channel: str, rounds: list[_Round]) -> None:
         if r.gap:
             made += [_gap(source, r) for source in sorted({row.source for row in opened[r.head.pk]} or {channel})]
         made += [_interval(r, *key, reading) for key, reading in told.items()]
-    Interval.objects.bulk_update(closed, ["until", "observations"], batch_size=BATCH)
+    alike: dict[tuple[Any, ...], list[int]] = {}  # most of a round end at the same time
+    for row in closed:
+        alike.setdefault((row.until, row.observations), []).append(row.pk)
+    for (until, observations), rows in alike.items():
+        for part in _parts(rows):
+            Interval.objects.filter(pk__in=part).update(until=until, observations=observations)
     Interval.objects.bulk_create(made, batch_size=BATCH)
 
 
@@ -266,15 +271,26 @@ def _gap(source: str, r: _Round) -> Interval:
 
 def _move_heads(rounds: list[_Round], at: datetime) -> None:
     """One UPDATE for all that only confirmed; the rest in a batch."""
-    plain = [r for r in rounds if r.same and not r.outcome.changed and r.item.seq is None]
-    pks = [r.head.pk for r in plain]
+    plain = [r.head.pk for r in rounds if r.same and r.item.seq is None and not r.events]
+    for part in _parts(plain):
+        digest = Substr("digest", 1, heads.DIGEST)  # confirmed: no longer fresh
+        Head.objects.filter(pk__in=part).update(last_at=at, count=F("count") + 1, digest=digest)
+    moved = []
+    for r in rounds:
+        if not (r.same and r.item.seq is None and not r.events):
+            r.head.last_at = r.at
+            r.head.count += 1
+            r.head.digest = r.digest + (heads.FRESH if not r.same else "")
+            moved.append(r.head)
+    columns = ["last_at", "count", "digest", "boot_id", "seq", "kernel_seq"]
+    if len(moved) == 1:
+        moved[0].save(update_fields=columns)
+    else:  # far cheaper than an UPDATE with a CASE for each row
+        Head.objects.bulk_create(
+            moved, batch_size=BATCH, update_conflicts=True, unique_fields=["id"], update_fields=columns
+        )
+
+
+def _parts(pks: list[int]) -> Iterator[list[int]]:
     for start in range(0, len(pks), 5000):
-        Head.objects.filter(pk__in=pks[start : start + 5000]).update(last_at=at, count=F("count") + 1)
-    moved = [r for r in rounds if not (r.same and not r.outcome.changed and r.item.seq is None)]
-    for r in moved:
-        r.head.last_at = r.at
-        r.head.count += 1
-        r.head.digest = r.digest + (heads.FRESH if not r.same else "")
-    Head.objects.bulk_update(
-        [r.head for r in moved], ["last_at", "count", "digest", "boot_id", "seq", "kernel_seq"], batch_size=BATCH
-    )
+        yield pks[start : start + 5000]

@@ -37,7 +37,7 @@ def token(node):
 def test_a_report_is_stored(client, node, token):
     answer = post(client, report(), token)
     assert answer.status_code == 200, answer.content
-    assert answer.json() == {"accepted": True, "duplicate": False, "requests": [], "interval_s": 3.0}
+    assert answer.json() == {"accepted": True, "duplicate": False, "requests": [], "interval_s": 5.0}
     node.refresh_from_db()
     assert (node.boot_id, node.driver_version, node.reporter_version) == ("boot-a", "580.95.05", "1.0.0")
     assert node.node_seen_at and node.booted_at and node.evidence_at

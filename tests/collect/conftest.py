@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import boto3
 import pytest
 
-from healthboard import aws
+from healthboard import aws, wake
 
 ACCOUNTS = ("111122223333", "444455556666")
 REGIONS = ("us-east-1", "eu-west-1")
@@ -43,6 +43,12 @@ def start(home: Path, **more: str) -> SimpleNamespace:
         time.sleep(0.05)
     process.kill()
     raise RuntimeError("the sandbox did not start: " + (home / "sandbox.log").read_text())
+
+
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch):
+    """There is none in these tests; waiting for it to refuse would make them slow."""
+    monkeypatch.setattr(wake, "_quiet_until", float("inf"))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from healthboard.fleet import heads
 from healthboard.fleet.models import Account, Instance
 
 PAUSE_TAG = "healthboard:pause"
+MANY = 50
 #: the same tag on the container instance, kept among the instance's tags
 ECS_PAUSE_TAG = f"ecs:{PAUSE_TAG}"
 
@@ -77,8 +78,12 @@ def upsert(
             columns |= moved
     if made:
         model.objects.bulk_create(made.values(), batch_size=500)
-    if changed:
-        model.objects.bulk_update(changed, sorted(columns), batch_size=500)
+    if len(changed) > MANY:  # far cheaper than an UPDATE with a CASE for each row
+        model.objects.bulk_create(
+            changed, batch_size=500, update_conflicts=True, unique_fields=["id"], update_fields=sorted(columns)
+        )
+    elif changed:
+        model.objects.bulk_update(changed, sorted(columns))
     return {**{key: known[key] for key in told if key in known}, **made}
 
 
