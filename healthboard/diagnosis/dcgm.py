@@ -61,9 +61,9 @@ def parse(text: str) -> Parsed:
     notes = [line for line in text.splitlines() if line.strip() and line[0] != "#" and "} " not in line]
     logged = dcgm_api.lines(notes)
     known += logged.known + sum(1 for line in text.splitlines() if line.startswith(("# HELP DCGM", "# TYPE DCGM")))
-    if not known and not logged.events and not readings and _EMPTY.search(text):
+    if not any(rounds) and not logged.events and not logged.readings and _EMPTY.search(text):
         events.append(Event(UNDATED, "MONITORING_GAP", "dcgm", text=text[:200], attrs={"undated": True}))
-        known = 1
+        known = max(known, 1)
     undated = tuple(Reading(r.name, r.value, r.source, r.since, r.last, r.observations, r.gpu, {**r.attrs, "undated": True})
                     for r in readings)  # fmt: skip
     return Parsed(tuple(events) + logged.events, undated + logged.readings, ignored.result() + logged.ignored, known)

@@ -50,7 +50,8 @@ def explain(text: str, format_: str = "auto", *, instance: str | None = None) ->
         raise Unreadable("the input is not text")
     parsed = read(text, format_)
     if format_ == "auto" and prose.is_prose(text):
-        parsed = parsed + prose.read(text, without=frozenset(e.code for e in parsed.events))
+        read_already = bool(parsed.events or parsed.readings)
+        parsed = parsed + prose.read(text, without=frozenset(e.code for e in parsed.events), tools=not read_already)
     if not parsed.known and format_ in ("auto", "ec2-status", "ecs-describe", "ecs-event", "aws-health"):
         raise Unreadable(f"the input was not recognised as {'any known format' if format_ == 'auto' else format_}")
     assessments = _assess(parsed, instance)

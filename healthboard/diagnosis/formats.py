@@ -62,6 +62,7 @@ _IN_KERNEL_LOG = frozenset(
 )
 
 
+_COUNTED = re.compile(r"\b(\d{1,2}) (?:of|out of) (?:the )?(\d{1,2}) GPUs?\b", re.IGNORECASE)
 _VERSIONS = re.compile(
     r"(?:upgrad|updat|replac|install)\w* .{0,40}\bdriver|\bdriver\b.{0,40}(?:upgrad|updat|was changed|replaced)|"
     r"\bfrom \d{3}\.\d{2,3}(?:\.\d+)? to \d{3}\.\d{2,3}|^(?:Upgrade|Install): .*nvidia", re.IGNORECASE | re.MULTILINE
@@ -85,6 +86,9 @@ def _beside(text: str, format_: str, found: Parsed) -> Parsed:
         # placed where they stand, among lines that may carry an uptime
         extra = extra + replace(said, events=tuple(e for e in said.events if e.code in _IN_KERNEL_LOG), ignored=())
     codes = {e.code for e in found.events}
+    if (m := _COUNTED.search(text[:200_000])) and not any(r.name == "GPU_COUNT" for r in found.readings):
+        attrs = {"expected": int(m[2]), "undated": True}
+        extra = extra + Parsed((), (Reading("GPU_COUNT", int(m[1]), "nvml", UNDATED, UNDATED, attrs=attrs),), known=1)
     if "GPU_INIT_FAILED" in codes and _VERSIONS.search(text[:200_000]):
         extra = extra + Parsed((_version_change(found),))
     new = tuple(e for e in extra.events if e.code not in codes or e.attrs.get("versions"))

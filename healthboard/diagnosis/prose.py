@@ -18,6 +18,8 @@ _OF = re.compile(rf"\b(\d[\d,]*) (?:of|out of) (?:the )?(\d[\d,]*) {_NODES}\b", 
 _SOME = re.compile(rf"(?<![\d,.] of )\b(\d[\d,]*) {_NODES}\b(?!.{{0,60}}\b(?:no|nothing|none|still on)\b)", re.IGNORECASE)
 _EVERY = re.compile(r"\b(?:every|all|each) (?:\w+ ){0,3}(?:nodes?|instances?|hosts?|machines?)\b", re.IGNORECASE)
 _EVERY_COUNT = 10
+#: the story of one node, whatever its mates show
+_ONE = re.compile(r"\b(?:one|a single|only one) (?:node|instance|host|machine)\b|\b(?:node|instance|host) #?\d+ (?:log|show|report)", re.I)
 
 _STATEMENTS = (
     ("EC2_SYSTEM", re.compile(r"system status check (?:is|are|was) (?:impaired|failed|failing)|SystemStatus.{0,20}impaired", re.I)),
@@ -45,6 +47,8 @@ def breadth(text: str) -> int | None:
     prose = _prose(text)
     if m := _OF.search(prose):
         return int(m[1].replace(",", ""))
+    if _ONE.search(prose):
+        return None
     counts = [int(m[1].replace(",", "")) for m in _SOME.finditer(prose)]
     found = max([n for n in counts if 1 < n < 1_000_000], default=None)
     if found is None and _EVERY.search(prose):
@@ -54,11 +58,12 @@ def breadth(text: str) -> int | None:
 
 def is_prose(text: str) -> bool:
     """Whether the text is sentences for people, log lines in it or not."""
-    return len(text) <= 20_000 and len(re.findall(r"\b[a-z]{2,}\b", _prose(text))) >= 12
+    return len(text) <= 20_000 and len(re.findall(r"\b[a-z]{2,}\b", _prose(text))) > 7
 
 
-def read(text: str, *, without: frozenset[str] = frozenset()) -> Parsed:
-    """Readings and events of plain statements; `known` is 0 if there is none. `without` are codes already read."""
+def read(text: str, *, without: frozenset[str] = frozenset(), tools: bool = True) -> Parsed:
+    """Readings and events of plain statements; `known` is 0 if there is none. `without` are codes already read;
+    `tools` also takes what NVML's clients say."""
     prose = _prose(text)
     readings, events = [], []
     m = _LONG.search(prose)
@@ -76,7 +81,7 @@ def read(text: str, *, without: frozenset[str] = frozenset()) -> Parsed:
         readings.append(Reading("SBE_RATE", rate, "dcgm", UNDATED, UNDATED, attrs={"undated": True}))
     if _STALLED.search(prose):
         events.append(Event(at_line(3), "DCGM_UNREACHABLE", "dcgm", text=prose[:300], attrs={"undated": True}))
-    code, _ = nvml.code_of(prose)
+    code, _ = nvml.code_of(prose) if tools else (None, False)
     if code and not code.startswith("XID"):
         events.append(Event(at_line(2), code, "nvml", text=prose[:300], attrs={"undated": True}))
     events = [e for e in events if e.code not in without]

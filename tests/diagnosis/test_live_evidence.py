@@ -217,6 +217,54 @@ def test_an_admin_may_override_a_code_or_give_it_a_count():
     assert assess([*few, kernel("XID_92", 5, seq=9)], code_overrides=counted).verdict is Verdict.AMBIGUOUS
 
 
+def test_a_count_never_lowers_what_is_worse_already():
+    lines = [kernel("XID_79", n * 200, seq=n) for n in range(1, 4)]
+    got = assess(lines, code_overrides={"XID_79": {"count": 2, "window_s": 3600}})
+    assert (got.verdict, got.action) == (Verdict.HARDWARE, Action.REPLACE)
+
+
+def test_a_gpu_that_nvml_reads_again_after_a_loss_no_longer_acts():
+    was = reading("GPU_STATUS", "lost", gpu=GPU, since=300, last=120)
+    again = reading("GPU_STATUS", "ok", gpu=GPU, since=100)
+    got = assess([kernel("XID_79", 310)], [*fine(), was, again])
+    assert got.verdict is Verdict.WATCH and not got.may_act
+
+
+def test_a_gap_that_ended_is_forgotten():
+    ended = reading("GAP", "nothing was told since", "node", since=100, last=30)
+    assert assess([], [*fine(), ended]).verdict is Verdict.HEALTHY
+    running = reading("GAP", "nothing was told since", "nvml", since=200, last=0)
+    rows = fine(NVML=reading("NVML", "ok", since=900, last=200), GPU_COUNT=None)
+    assert assess([], [*rows, running]).verdict is Verdict.UNKNOWN
+
+
+def test_the_same_place_by_other_processes_is_for_a_person():
+    lines = [kernel("XID_13", 3000, seq=1, place="GPC 2, TPC 5", pid=11, name="train"),
+             kernel("XID_13", 60, seq=2, place="GPC 2, TPC 5", pid=12, name="train")]  # fmt: skip
+    assert (assess(lines).verdict, assess(lines).action) == (Verdict.AMBIGUOUS, Action.DIAGNOSE)
+    moving = [kernel("XID_13", 3000, seq=1, place="GPC 1, TPC 5", pid=11), kernel("XID_13", 60, seq=2, place="GPC 2, TPC 5", pid=12)]
+    assert assess(moving).verdict is Verdict.WORKLOAD
+
+
+def test_31_on_one_gpu_is_for_a_person_only_over_different_applications():
+    same = [kernel("XID_31", 3000, seq=1, pid=11, name="train"), kernel("XID_31", 60, seq=2, pid=12, name="train")]
+    assert assess(same).verdict is Verdict.WORKLOAD
+    other = [kernel("XID_31", 3000, seq=1, pid=11, name="infer"), same[1]]
+    assert assess(other).verdict is Verdict.AMBIGUOUS
+
+
+def test_a_flood_of_95_is_beyond_a_reset():
+    lines = [kernel("XID_95", 30 + n, seq=n) for n in range(5)]
+    assert assess(lines).action is Action.REPLACE and assess(lines[:4]).action is Action.REBOOT
+
+
+def test_an_increase_of_uncorrected_errors_counts_and_a_number_does_not():
+    old = reading("ECC", {"volatile_uncorrected": 0, "aggregate_uncorrected": 7}, gpu=GPU, since=900, last=60)
+    new = reading("ECC", {"volatile_uncorrected": 1, "aggregate_uncorrected": 8}, gpu=GPU, since=45)
+    assert assess([], [*fine(), new]).verdict is Verdict.HEALTHY
+    assert assess([], [*fine(), old, new]).codes == ("ECC_UNCORRECTED",)
+
+
 def test_a_node_that_is_drained_without_its_agent_for_long_is_for_a_person():
     rows = fine(
         ECS_STATUS=reading("ECS_STATUS", "DRAINING", "ecs", since=900, running=2),

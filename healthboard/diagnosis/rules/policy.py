@@ -32,7 +32,11 @@ def _override(evidence: Evidence, claim: Claim, override: Mapping[str, Any]) -> 
         if seen < count:
             return
         why = f"{seen} times within {window:.0f} s, the policy's limit is {count}"
-        claim.set(verdict or Verdict.AMBIGUOUS, action or Action.DIAGNOSE, why, "policy-count")
+        if verdict is None:
+            # the count raises: what is worse already stays as it is
+            verdict = claim.verdict if claim.verdict is Verdict.HARDWARE else Verdict.AMBIGUOUS
+        kept = claim.action if claim.verdict is verdict else Action.DIAGNOSE
+        claim.set(verdict, action or kept, why, "policy-count")
     elif verdict or action:
         verdict, action = verdict or claim.verdict, action or claim.action
         claim.set(verdict, action, f"{claim.why} (the policy sets {verdict}, {action})", "policy")
