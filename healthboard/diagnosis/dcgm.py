@@ -57,9 +57,11 @@ def parse(text: str) -> Parsed:
         if n == len(rounds) - 1:
             events += counted
     events += _standing_still(rounds, step)
-    readings += _presence(text, rounds, step, any(r.name == "XID_LAST" for r in readings))
+    present = _presence(text, rounds, step, any(r.name == "XID_LAST" for r in readings))
+    readings += present
+    known += bool(present)
     notes = [line for line in text.splitlines() if line.strip() and line[0] != "#" and "} " not in line]
-    logged = dcgm_api.lines(notes)
+    logged = dcgm_api.lines(notes, whole=text)
     known += logged.known + sum(1 for line in text.splitlines() if line.startswith(("# HELP DCGM", "# TYPE DCGM")))
     if not any(rounds) and not logged.events and not logged.readings and _EMPTY.search(text):
         events.append(Event(UNDATED, "MONITORING_GAP", "dcgm", text=text[:200], attrs={"undated": True}))

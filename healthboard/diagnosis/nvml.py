@@ -142,7 +142,7 @@ def parse(text: str | Iterable[str]) -> Parsed:
     for number, line in enumerate(rows, 1):
         inside = bool(CONTAINER.search(line)) if PROMPT.match(line) else inside
         code, is_known = code_of(line)
-        known += is_known
+        known += is_known or "nvml" in line.lower()
         if code is None:
             if is_known:
                 ignored.add("an answer of NVML that says nothing about a GPU's health", line)
