@@ -63,7 +63,12 @@ def _health(envelope: Mapping[str, Any], detail: Mapping[str, Any], at: datetime
         topic = "issue"
     else:
         topic = "notice"
-    attrs = {"topic": topic, "type": kind, "region": detail.get("eventRegion"), "start": str(detail.get("startTime") or "")}
+    attrs = {
+        "topic": topic,
+        "type": kind,
+        "region": detail.get("eventRegion"),
+        "start": str(detail.get("startTime") or ""),
+    }
     text = ""
     words = detail.get("eventDescription")
     if isinstance(words, list) and words and isinstance(words[0], Mapping):

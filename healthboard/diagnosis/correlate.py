@@ -201,9 +201,7 @@ def _storms(
         explained |= names
         what = chosen.code or "different codes"
         why = f"{what} on {len(names)} of {chosen.size} instances of {chosen.scope[0]} {chosen.scope[1]} within minutes"
-        groups.append(
-            Group("CORRELATED", chosen.scope, chosen.code, tuple(sorted(names)), why=why, soft=chosen.soft)
-        )
+        groups.append(Group("CORRELATED", chosen.scope, chosen.code, tuple(sorted(names)), why=why, soft=chosen.soft))
 
 
 def _candidates(

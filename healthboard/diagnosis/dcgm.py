@@ -24,9 +24,14 @@ _HOT_GPU, _HOT_MEMORY, _MARGIN = 90.0, 95.0, -2.0
 #: So many equal readings of the power, which never stands still, are a frozen exporter.
 _STALE_AFTER = 3
 _INTERVAL = re.compile(r"(\d{1,4}) ?(s|sec|seconds?|min|minutes?)\b[ -]*(?:intervals?|apart|scrapes?)", re.IGNORECASE)
-_EXPECTED = re.compile(r"(\d{1,2}|one|two|four|eight|sixteen) GPUs? (?:are |were )?expected|expected GPUs?[:= ]+(\d{1,2})", re.I)
+_EXPECTED = re.compile(
+    r"(\d{1,2}|one|two|four|eight|sixteen) GPUs? (?:are |were )?expected|expected GPUs?[:= ]+(\d{1,2})", re.I
+)
 #: a scrape without a single series
-_EMPTY = re.compile(r"\A(?:\s*#[^\n]*\n?)+\Z|\bempty\b.{0,30}(?:body|response|scrape)|(?:body|response|scrape).{0,30}\bempty\b|no (?:DCGM )?series", re.I)
+_EMPTY = re.compile(
+    r"\A(?:\s*#[^\n]*\n?)+\Z|\bempty\b.{0,30}(?:body|response|scrape)|(?:body|response|scrape).{0,30}\bempty\b|no (?:DCGM )?series",
+    re.I,
+)
 _WORDS = {"one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
 _GPU_LIST = re.compile(r'series for (?:gpu=)?([\s"\d,.\-]+)')
 
@@ -100,7 +105,9 @@ def gpu_of(labels: dict[str, str]) -> str | None:
     return pci(labels.get("pci_bus_id"))
 
 
-def interpret(scrape: Iterable[Sample], *, at: Any, ignored: IgnoredCounter | None = None) -> tuple[list[Reading], list[Event]]:
+def interpret(
+    scrape: Iterable[Sample], *, at: Any, ignored: IgnoredCounter | None = None
+) -> tuple[list[Reading], list[Event]]:
     """Readings and counted Xids of one scrape."""
     ignored = ignored or IgnoredCounter()
     per_gpu: dict[str | None, dict[str, float]] = {}
@@ -222,5 +229,3 @@ def _gpu_list(text: str) -> set[str]:
     for first, last in re.findall(r'"(\d{1,2})"\s*(?:\.\.+|-|to)\s*"(\d{1,2})"', text):
         found |= {str(n) for n in range(int(first), min(int(last), 63) + 1)}
     return found | set(re.findall(r'"(\d{1,2})"', text))
-
-

@@ -31,16 +31,27 @@ _HEALTH: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
         ("PAGE_RETIREMENT", r"pending (?:retired )?page|page retire|retired pages|RETIRED_PAGES"),
         ("GPU_FALLEN_OFF_BUS", r"fallen off (?:the )?bus|FALLEN_OFF_BUS"),
         ("NVML_GPU_IS_LOST", r"GPU_IS_LOST|GPU is lost"),
-        ("ECC_UNCORRECTED", r"(?:double.bit|uncorrect(?:ed|able)) (?:ECC|memory) error|VOLATILE_DBE_DETECTED|volatile double-bit"),
+        (
+            "ECC_UNCORRECTED",
+            r"(?:double.bit|uncorrect(?:ed|able)) (?:ECC|memory) error|VOLATILE_DBE_DETECTED|volatile double-bit",
+        ),
         ("GPU_HW_THERMAL_SLOWDOWN", r"throttling due to thermal|thermal (?:violation|slowdown)|CLOCK_THROTTLE_THERMAL"),
         ("GPU_POWER_BRAKE", r"power brake"),
         ("GPU_OVERTEMP", r"temperature .{0,40}(?:exceed|above|over)|TEMP_VIOLATION"),
-        ("FABRIC_MANAGER_DOWN", r"fabric.?manager.{0,60}(?:not running|inactive|dead|failed|not started|down)|FABRIC_MANAGER_DOWN"),
+        (
+            "FABRIC_MANAGER_DOWN",
+            r"fabric.?manager.{0,60}(?:not running|inactive|dead|failed|not started|down)|FABRIC_MANAGER_DOWN",
+        ),
         ("PCIE_AER_CORRECTED", r"PCIe? replays?|PCI_REPLAY"),
     )
 )
-_LINK_DOWN = re.compile(r"nvlink (?:link )?\d+ is (?:currently )?down|NVLINK_DOWN|nvlink.{0,40}(?:error.{0,20}threshold|errors? in field)", re.I)
-_NO_BRIDGE = re.compile(r"PCIe\b.{0,80}(?:no|without(?: an?)?) (?:NVLink )?bridge|no NVLink bridge|bridge (?:is )?not fitted", re.I | re.S)
+_LINK_DOWN = re.compile(
+    r"nvlink (?:link )?\d+ is (?:currently )?down|NVLINK_DOWN|nvlink.{0,40}(?:error.{0,20}threshold|errors? in field)",
+    re.I,
+)
+_NO_BRIDGE = re.compile(
+    r"PCIe\b.{0,80}(?:no|without(?: an?)?) (?:NVLink )?bridge|no NVLink bridge|bridge (?:is )?not fitted", re.I | re.S
+)
 _ENGINE = r"(?:host ?engine|nv-hostengine|dcgm(?:i|-exporter)?)"
 _UNREACHABLE = re.compile(
     rf"CONNECTION_NOT_VALID|DCGM_ST_TIMEOUT|DCGM initialization error|"
@@ -51,7 +62,9 @@ _UNREACHABLE = re.compile(
     rf"unable to establish a connection to the specified host|"
     rf"(?:failed to initialize|error (?:initializing|starting)).{{0,40}}{_ENGINE}", re.IGNORECASE
 )  # fmt: skip
-_BACK = re.compile(r"(?:host ?engine|dcgm).{0,60}(?:re-?connected|connection (?:restored|established))|up again", re.IGNORECASE)
+_BACK = re.compile(
+    r"(?:host ?engine|dcgm).{0,60}(?:re-?connected|connection (?:restored|established))|up again", re.IGNORECASE
+)
 #: a line of nvidia-smi's long query, which has a reader of its own
 _QUERY = re.compile(r"\w {2,}: ")
 _XID = re.compile(r"\bXID[ _:#=]+(\d{1,3})\b", re.IGNORECASE)

@@ -10,8 +10,12 @@ from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, parse_
 from healthboard.diagnosis.signals import CheckStatus, Event, Reading
 
 _TIME = re.compile(r"(?:^|time=)\"?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
-_LOOKS = re.compile(r"\[(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL)\]|level=(?:info|warn|warning|error|debug|critical)", re.I)
-_PLANNED = re.compile(r"closed for a valid reason|ConnectionExpired|Reconnect to continue|normal closure", re.IGNORECASE)
+_LOOKS = re.compile(
+    r"\[(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL)\]|level=(?:info|warn|warning|error|debug|critical)", re.I
+)
+_PLANNED = re.compile(
+    r"closed for a valid reason|ConnectionExpired|Reconnect to continue|normal closure", re.IGNORECASE
+)
 _TELEMETRY = re.compile(r"\btcs\b|telemetry|Channel long idle", re.IGNORECASE)
 _DOWN = re.compile(
     r"Error connecting to (?:ACS|ECS)|Error from acs|disconnected from (?:ACS|ECS)|lost connection to (?:ACS|ECS)|"
@@ -19,7 +23,9 @@ _DOWN = re.compile(
     r"Unable to (?:connect|reach) .{0,20}(?:ACS|ECS)|Error getting message from ws backend|agent (?:is )?disconnected|"
     r"discover(?:ing)? poll endpoint.{0,80}(?:error|fail|timeout)|unable to discover poll endpoint", re.IGNORECASE
 )  # fmt: skip
-_UP = re.compile(r"Connected to (?:ACS|ECS)|ACS connection established|Successfully (?:re)?connected|connected to acs", re.I)
+_UP = re.compile(
+    r"Connected to (?:ACS|ECS)|ACS connection established|Successfully (?:re)?connected|connected to acs", re.I
+)
 _SIMPLE: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (code, re.compile(pattern, re.IGNORECASE))
     for code, pattern in (
@@ -49,8 +55,14 @@ _ENDED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (code, re.compile(pattern, re.IGNORECASE))
     for code, pattern in (
         ("ECS_REGISTRATION_FAILED", r"Registered container instance|Registration completed|registered successfully"),
-        ("ECS_CONTAINER_RUNTIME_IMPAIRED", r"CONTAINER_RUNTIME.{0,40}\bOK\b|docker.{0,40}(?:is healthy|responding again)"),
-        ("DCGM_UNREACHABLE", r"(?:dcgm|host ?engine).{0,60}(?:re-?connected|connection (?:established|restored)|connected)"),
+        (
+            "ECS_CONTAINER_RUNTIME_IMPAIRED",
+            r"CONTAINER_RUNTIME.{0,40}\bOK\b|docker.{0,40}(?:is healthy|responding again)",
+        ),
+        (
+            "DCGM_UNREACHABLE",
+            r"(?:dcgm|host ?engine).{0,60}(?:re-?connected|connection (?:established|restored)|connected)",
+        ),
         ("ECS_ZERO_GPUS_REGISTERED", r"[1-9]\d* GPUs? (?:found|detected|registered)"),
         ("NVML_DRIVER_NOT_LOADED", r"[1-9]\d* GPUs? (?:found|detected|registered)"),
     )
@@ -91,7 +103,9 @@ def parse(text: str) -> Parsed:
     readings: tuple[Reading, ...] = ()
     if down:
         attrs = {} if down[2] else {"undated": True}
-        readings = (Reading("AGENT_CONNECTIVITY", CheckStatus.IMPAIRED, "ecs-agent", down[0], down[1], down[3], None, attrs),)
+        readings = (
+            Reading("AGENT_CONNECTIVITY", CheckStatus.IMPAIRED, "ecs-agent", down[0], down[1], down[3], None, attrs),
+        )
     return Parsed(tuple(events), readings, ignored.result(), known)
 
 

@@ -61,7 +61,9 @@ class Evidence:
             if name != "GAP":
                 heard[source] = max(r.last, heard.get(source, r.last))
         gaps = [r for (name, _, _), r in self._latest.items() if name == "GAP" and r.value not in (None, "", "ok")]
-        return {r.source: r for r in gaps if not self._is_old(r) and (r.source not in heard or heard[r.source] < r.last)}
+        return {
+            r.source: r for r in gaps if not self._is_old(r) and (r.source not in heard or heard[r.source] < r.last)
+        }
 
     # -- events
 

@@ -97,9 +97,7 @@ def _intervals(readings: Iterable[Reading]) -> list[Reading]:
     return [r for row in rows.values() for r in row]
 
 
-def _groups(
-    parsed: Parsed, assessments: list[tuple[str | None, Assessment]], breadth: int | None
-) -> tuple[Group, ...]:
+def _groups(parsed: Parsed, assessments: list[tuple[str | None, Assessment]], breadth: int | None) -> tuple[Group, ...]:
     zones = {r.instance: str(r.attrs["zone"]) for r in parsed.readings if r.attrs.get("zone")}
     subjects: list[Subject] = []
     for n, (name, got) in enumerate(assessments):

@@ -31,7 +31,9 @@ KINDS = {
 }  # fmt: skip
 
 _API_ERROR = re.compile(r"An error occurred \((\w[\w.]*)\) when calling the (\w+) operation|(InvalidInstanceID\.\w+)")
-_API_SILENCE = re.compile(r"(?:Connect|Read)TimeoutError|EndpointConnectionError|Could not connect to the endpoint|Read timeout", re.I)
+_API_SILENCE = re.compile(
+    r"(?:Connect|Read)TimeoutError|EndpointConnectionError|Could not connect to the endpoint|Read timeout", re.I
+)
 _GPUD = re.compile(r'"component"\s*:\s*"accelerator-nvidia')
 
 
@@ -97,8 +99,16 @@ def _beside(text: str, format_: str, found: Parsed) -> Parsed:
 
 #: How a quiet log of each kind looks: without findings it is healthy, not unrecognised.
 _SHAPES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("ecs-agent-log", re.compile(r"^(?:\d{4}-\d\d-\d\dT\S+ \[(?:INFO|WARN|ERROR|DEBUG|CRITICAL)\]|level=\w+ time=\S+ msg=)")),
-    ("kernel-log", re.compile(r"^(?:<\d+>)?\[ *\d+\.\d+\] |^\d+,\d+,\d+,[^;]*;|^\w{3}\s+\d+ [\d:]{8} \S+ kernel: |^\[\w{3} \w{3} +\d+ ")),
+    (
+        "ecs-agent-log",
+        re.compile(r"^(?:\d{4}-\d\d-\d\dT\S+ \[(?:INFO|WARN|ERROR|DEBUG|CRITICAL)\]|level=\w+ time=\S+ msg=)"),
+    ),
+    (
+        "kernel-log",
+        re.compile(
+            r"^(?:<\d+>)?\[ *\d+\.\d+\] |^\d+,\d+,\d+,[^;]*;|^\w{3}\s+\d+ [\d:]{8} \S+ kernel: |^\[\w{3} \w{3} +\d+ "
+        ),
+    ),
     ("dcgm", re.compile(r"^# (?:HELP|TYPE) \w+ |^DCGM_\w+\{")),
 )
 

@@ -59,7 +59,9 @@ _FILE = re.compile(r"[\w./-]*(?:messages|syslog|kern\.log|dmesg|journal)[\w.-]*:
 _STREAM = re.compile(r"(?:stdout|stderr)(?: [FP])?:?\s+|[\w.-]+\s+\|\s+")
 _FIELD = re.compile(r"MESSAGE=")
 _QUOTE = re.compile(r"[>|*#-]\s+|\s+")
-_MONTHS = {m: i + 1 for i, m in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])}
+_MONTHS = {
+    m: i + 1 for i, m in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,11 @@ def read_prefix(prefix: str) -> Origin:
             timed = True
         elif m := _REPEATED.match(prefix, pos):
             times = max(1, min(int(m[1]), 10**7))
-        elif (m := _KERNEL_TAG.match(prefix, pos)) or (not timed and (m := _FILE.match(prefix, pos))) or (m := _FIELD.match(prefix, pos)):
+        elif (
+            (m := _KERNEL_TAG.match(prefix, pos))
+            or (not timed and (m := _FILE.match(prefix, pos)))
+            or (m := _FIELD.match(prefix, pos))
+        ):
             pass
         elif (m := _STREAM.match(prefix, pos)) or (timed and (m := _TAG.fullmatch(prefix, pos))):
             writer = "user"

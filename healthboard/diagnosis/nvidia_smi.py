@@ -73,7 +73,9 @@ def parse(text: str) -> Parsed:
             continue
         if inside and code in nvml.SETUP_CODES:
             code = "container-setup"
-        event = Event(at_line(number), code, "nvml", nvml.gpu_in(line), line.strip()[:300], {"undated": True}, seq=number)
+        event = Event(
+            at_line(number), code, "nvml", nvml.gpu_in(line), line.strip()[:300], {"undated": True}, seq=number
+        )
         events.append(event)
     readings = [r for key, found in fields.items() for r in _readings(key, found)]
     return Parsed(tuple(events), tuple(readings), ignored.result(), known)

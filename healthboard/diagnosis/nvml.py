@@ -95,15 +95,15 @@ _PATTERNS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
 )
 _CLIENT_XID = re.compile(r"\bXid[=: ]+(\d{1,4})\b", re.IGNORECASE)
 _XID_EVENT = re.compile(r"EventType:8 EventData:(\d{1,4})\b")
-_RETURN_CODE = re.compile(r"(?:nvmlReturn(?:_t)?|NVML (?:error|return) ?(?:code)?|ret(?:urn)? ?code)[ =:(]+(\d{1,3})\b", re.I)
+_RETURN_CODE = re.compile(
+    r"(?:nvmlReturn(?:_t)?|NVML (?:error|return) ?(?:code)?|ret(?:urn)? ?code)[ =:(]+(\d{1,3})\b", re.I
+)
 _NUMBERED = re.compile(r"fails? with (?:code|error) (\d{1,3})\b|\(code (\d{1,3})\)", re.IGNORECASE)
 _ADDRESS = re.compile(r"GPU ?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)")
 _TIME = re.compile(r"^\[?(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d))")
 PROMPT = re.compile(r"\s*(?:[\w.@~:/-]*[$#]\s|sudo )")
 #: What, seen inside a container, tells of its setup alone.
-SETUP_CODES = frozenset(
-    {"NVML_UNKNOWN_ERROR", "NVML_DRIVER_NOT_LOADED", "GPU_MISSING", "NVML_LIB_RM_VERSION_MISMATCH"}
-)
+SETUP_CODES = frozenset({"NVML_UNKNOWN_ERROR", "NVML_DRIVER_NOT_LOADED", "GPU_MISSING", "NVML_LIB_RM_VERSION_MISMATCH"})
 CONTAINER = re.compile(r"\b(?:docker|podman|nerdctl|ctr|kubectl) (?:run|exec)\b|inside (?:the|a) container", re.I)
 
 

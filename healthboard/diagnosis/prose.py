@@ -15,11 +15,16 @@ from healthboard.diagnosis.signals import CheckStatus, Event, Reading
 
 _NODES = r"(?:GPU |container |EC2 |worker )?(?:nodes|instances|hosts|machines)"
 _OF = re.compile(rf"\b(\d[\d,]*) (?:of|out of) (?:the )?(\d[\d,]*) {_NODES}\b", re.IGNORECASE)
-_SOME = re.compile(rf"(?<![\d,.] of )\b(\d[\d,]*) {_NODES}\b(?!.{{0,60}}\b(?:no|nothing|none|still on)\b)", re.IGNORECASE)
+_SOME = re.compile(
+    rf"(?<![\d,.] of )\b(\d[\d,]*) {_NODES}\b(?!.{{0,60}}\b(?:no|nothing|none|still on)\b)", re.IGNORECASE
+)
 _EVERY = re.compile(r"\b(?:every|all|each) (?:\w+ ){0,3}(?:nodes?|instances?|hosts?|machines?)\b", re.IGNORECASE)
 _EVERY_COUNT = 10
 #: the story of one node, whatever its mates show
-_ONE = re.compile(r"\b(?:one|a single|only one) (?:node|instance|host|machine)\b|\b(?:node|instance|host) #?\d+ (?:log|show|report)", re.I)
+_ONE = re.compile(
+    r"\b(?:one|a single|only one) (?:node|instance|host|machine)\b|\b(?:node|instance|host) #?\d+ (?:log|show|report)",
+    re.I,
+)
 
 _STATEMENTS = (
     ("EC2_SYSTEM", re.compile(r"system status check (?:is|are|was) (?:impaired|failed|failing)|SystemStatus.{0,20}impaired", re.I)),
@@ -28,10 +33,16 @@ _STATEMENTS = (
     ("AGENT_CONNECTIVITY", re.compile(r"agentConnected (?:has been |is |was )?false|agent (?:has been |is )?disconnected", re.I)),
 )  # fmt: skip
 _HEALTH = re.compile(r"AWS Health (?:notice|event|notification|reports)", re.IGNORECASE)
-_ISSUE = re.compile(r"availability zone|power|cooling|service (?:issue|event)|operational issue|connectivity issue", re.I)
+_ISSUE = re.compile(
+    r"availability zone|power|cooling|service (?:issue|event)|operational issue|connectivity issue", re.I
+)
 _CORRECTED = re.compile(r"(\d[\d,]*) corrected (?:ECC |memory )?errors (?:per|a|each) second", re.IGNORECASE)
-_STALLED = re.compile(r"(?:dcgmi?|host ?engine)\b.{0,60}(?:takes? more than|hangs|does not (?:return|answer))", re.IGNORECASE)
-_LONG = re.compile(r"for (?:over |more than |about )?(?:an? |\d+ )(?:hour|day)|for (?:over |more than |about )?(\d+) min", re.I)
+_STALLED = re.compile(
+    r"(?:dcgmi?|host ?engine)\b.{0,60}(?:takes? more than|hangs|does not (?:return|answer))", re.IGNORECASE
+)
+_LONG = re.compile(
+    r"for (?:over |more than |about )?(?:an? |\d+ )(?:hour|day)|for (?:over |more than |about )?(\d+) min", re.I
+)
 
 
 def _prose(text: str) -> str:

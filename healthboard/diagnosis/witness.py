@@ -18,7 +18,9 @@ from healthboard.diagnosis.signals import CheckStatus, Reading, Verdict
 OUTSIDE = frozenset({"ec2", "ecs", "aws-health"})
 #: A reading may be older than the line that it witnesses by as much as one collection round and a clock's error.
 _BEFORE = timedelta(minutes=2)
-_MEMORY = frozenset({"XID_48", "XID_63", "XID_64", "XID_94", "XID_95", "XID_140", "ROW_REMAP_FAILURE", "SRAM_THRESHOLD"})
+_MEMORY = frozenset(
+    {"XID_48", "XID_63", "XID_64", "XID_94", "XID_95", "XID_140", "ROW_REMAP_FAILURE", "SRAM_THRESHOLD"}
+)
 _HOST = frozenset({"EC2_SYSTEM_IMPAIRED", "ECS_AGENT_DISCONNECTED", "EC2_INSTANCE_IMPAIRED"})
 
 
@@ -54,7 +56,9 @@ def permission(evidence: Evidence, claims: Claims, claim: Claim) -> Permission:
     if evidence.now < wait:
         why = f"only {', '.join(sorted(own))} says so: waiting for a second witness"
         return Permission(False, why, witnesses, wait)
-    return Permission(False, f"no second witness came, only {', '.join(sorted(own))} says so: a person decides", witnesses)
+    return Permission(
+        False, f"no second witness came, only {', '.join(sorted(own))} says so: a person decides", witnesses
+    )
 
 
 def _other_host(claim: Claim) -> bool:

@@ -22,7 +22,9 @@ _PID = re.compile(r",?\s*pid='?(<unknown>|\d{1,10})'?(?=,|\s|$)")
 _NAME = re.compile(r",?\s*name=")
 _CAUSE = re.compile(r"caused by previous Xid (\d{1,4})\W*$")
 _PLACE = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})(?:, SM (\d{1,3}))?")
-_RECOVERY = re.compile(r"recovery action changed from (?:0x([0-9a-fA-F]{1,4}))?.*?\bto (?:0x([0-9a-fA-F]{1,4}))?\s*\(?([A-Za-z ]*)")
+_RECOVERY = re.compile(
+    r"recovery action changed from (?:0x([0-9a-fA-F]{1,4}))?.*?\bto (?:0x([0-9a-fA-F]{1,4}))?\s*\(?([A-Za-z ]*)"
+)
 _NVLINK4 = re.compile(r"link (-?\d{1,3})\s*\(((?:0x[0-9a-fA-F]{1,8}(?:,\s*)?){1,8})\)")
 _NVLINK5 = re.compile(
     r"([A-Z][A-Z0-9_]{2,30})\s+(?:(?i:(fatal|nonfatal|non-fatal)))\s+XC([01])\s+i(\d)\s+Link\s+(-?\d{1,3})"

@@ -64,7 +64,9 @@ def exporter_ratio(rounds: int = 40) -> tuple[float, float]:
 
 def main() -> None:
     rate, grown = kernel_rate()
-    print(f"kernel log, {LINES:,} lines, {100 // SHARE} % Xid: {rate:,.0f} lines/s (asked: 500,000), memory +{grown / 1024:.1f} MiB")
+    print(
+        f"kernel log, {LINES:,} lines, {100 // SHARE} % Xid: {rate:,.0f} lines/s (asked: 500,000), memory +{grown / 1024:.1f} MiB"
+    )
     ratio, series = exporter_ratio()
     print(f"exporter text, 8 GPUs x 30 fields: {series:,.0f} series/s, {ratio:.1f} times prometheus_client (asked: 20)")
 

@@ -65,9 +65,7 @@ def list_says(text: str, numbers: set[int]) -> bool:
 def table() -> str:
     rows = [f"{'kind':26}{'sure':>10}{'doubted':>10}{'codes':>10}{'actions':>10}  wrong"]
     for kind, score in sorted(by_kind().items()):
-        cells = "".join(
-            f"{sum(v)}/{len(v)}".rjust(10) for v in (score.sure, score.doubted, score.codes, score.actions)
-        )
+        cells = "".join(f"{sum(v)}/{len(v)}".rjust(10) for v in (score.sure, score.doubted, score.codes, score.actions))
         rows.append(f"{kind:26}{cells}  {' '.join(score.wrong)}")
     kernel = [s for s in samples() if s["kind"] == "kernel_xid"]
     found = {s["id"]: got for s, (got, _) in zip(kernel, explain_lines(json.dumps(s) for s in kernel), strict=True)}
@@ -78,7 +76,9 @@ def table() -> str:
     ):
         right = sum(acts(s) == (s["expect"]["verdict"] == "HARDWARE") for s in kernel)
         wrongly = sum(acts(s) and s["expect"]["verdict"] in HARMLESS for s in kernel)
-        rows.append(f"act or not, kernel_xid: {who:12} {right}/{len(kernel)} right, {wrongly} healthy machines acted on")
+        rows.append(
+            f"act or not, kernel_xid: {who:12} {right}/{len(kernel)} right, {wrongly} healthy machines acted on"
+        )
     return "\n".join(rows)
 
 

@@ -38,7 +38,9 @@ def test_every_code_that_the_rules_name_is_in_the_catalogue():
     """Codes that a parser or rule gives to an event or a claim, by what stands around them."""
     code = "\n".join(p.read_text() for p in HERE.rglob("*.py") if p.name != "prose.py")
     given = set(re.findall(r'(?:claims\.add|claims\.of|_emit|Event\(\w+,)\(?\s*"([A-Z][A-Z0-9_]+)"', code))
-    given |= set(re.findall(r'^\s*\(?\s*"([A-Z][A-Z0-9]+_[A-Z0-9_]+)",\s*(?:r|rf|re\.compile\(r?)"', code, re.MULTILINE))
+    given |= set(
+        re.findall(r'^\s*\(?\s*"([A-Z][A-Z0-9]+_[A-Z0-9_]+)",\s*(?:r|rf|re\.compile\(r?)"', code, re.MULTILINE)
+    )
     given |= set(nvml.CODES.values()) | set(nvml.STATES.values()) | set(aws._IMPAIRED.values())
     assert len(given) > 40
     assert {c for c in given if c not in catalogue.load()} == set()

@@ -11,7 +11,8 @@ from tests.diagnosis.build import NOW, ago
 def nodes(n, codes=("XID_119",), *, first=0, at=60.0, all_codes=None, jobs=(), **scopes):
     scopes = {"pool": "train", **scopes}
     return [
-        Subject(f"i-{first + k}", ago(at), tuple(codes), scopes, tuple(jobs), tuple(all_codes or codes)) for k in range(n)
+        Subject(f"i-{first + k}", ago(at), tuple(codes), scopes, tuple(jobs), tuple(all_codes or codes))
+        for k in range(n)
     ]
 
 

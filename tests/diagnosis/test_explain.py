@@ -15,7 +15,11 @@ KEYS = {"code", "verdict", "action", "scope", "instance", "gpu", "count", "first
 
 def run(*args, text=""):
     done = subprocess.run(
-        [sys.executable, "manage.py", "explain", *args], input=text.encode(), capture_output=True, timeout=60, check=False
+        [sys.executable, "manage.py", "explain", *args],
+        input=text.encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -27,7 +31,12 @@ def test_it_prints_one_object_and_needs_no_database():
     assert (found["verdict"], found["action"], found["codes"]) == ("HARDWARE", "REPLACE", ["XID_79"])
     (finding,) = found["findings"]
     assert finding.keys() >= KEYS
-    assert (finding["gpu"], finding["instance"], finding["scope"], finding["first"]) == ("0000:3b:00", "i-1", "gpu", None)
+    assert (finding["gpu"], finding["instance"], finding["scope"], finding["first"]) == (
+        "0000:3b:00",
+        "i-1",
+        "gpu",
+        None,
+    )
 
 
 @pytest.mark.parametrize("text", ["", "   \n", "hello, world", "\0\1\2"])
@@ -72,14 +81,19 @@ def test_times_of_a_dated_log_are_shown():
 
 
 def test_ignored_rows_say_what_was_left_out():
-    text = XID + "NVRM: kgspRcAndNotifyAllChannels_IMPL: RC all channels\nMar 1 01:01:01 host app[1]: saw NVRM: Xid (PCI:0000:3b:00): 48, x"
+    text = (
+        XID
+        + "NVRM: kgspRcAndNotifyAllChannels_IMPL: RC all channels\nMar 1 01:01:01 host app[1]: saw NVRM: Xid (PCI:0000:3b:00): 48, x"
+    )
     found = explain(text, "kernel-log")
     assert found["codes"] == ["XID_79"] and len(found["ignored"]) == 2
     assert all(row.keys() == {"reason", "count", "example"} for row in found["ignored"])
 
 
 def test_a_loss_before_a_reboot_is_no_code_of_the_running_boot():
-    text = f"[9000.0] {XID}[    0.000000] Linux version 6.8.0\n[   10.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=x, y"
+    text = (
+        f"[9000.0] {XID}[    0.000000] Linux version 6.8.0\n[   10.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=x, y"
+    )
     assert explain(text)["codes"] == ["XID_31"]
 
 

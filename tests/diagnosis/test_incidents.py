@@ -92,7 +92,9 @@ def test_the_end_of_a_capacity_block_is_no_storm():
     for n in range(20):
         got, s = node(f"i-{n}", readings=away)
         assert got.verdict is Verdict.AMBIGUOUS
-        ending.append((got, Subject(s.instance, s.at, s.codes, s.scopes, s.jobs, (*s.all_codes, "CAPACITY_BLOCK_ENDING"))))
+        ending.append(
+            (got, Subject(s.instance, s.at, s.codes, s.scopes, s.jobs, (*s.all_codes, "CAPACITY_BLOCK_ENDING")))
+        )
     found, _, acting = incident(ending, sizes={"pool=train": 20})
     assert (found, acting) == ((), [])
 

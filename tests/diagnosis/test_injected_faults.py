@@ -14,7 +14,14 @@ from tests.diagnosis.test_node_report import REPORT, gpu, report
 
 START = NOW - timedelta(minutes=5)
 SEEN_BY_NODE = [c for c, f in FAULTS.items() if f.lines or f.gpu or f.nvml]
-FILL = {"pci": "0000:3b:00", "uuid": REPORT["gpus"][0]["uuid"], "serial": "1", "pid": 4242, "name": "python3", "index": 0}
+FILL = {
+    "pci": "0000:3b:00",
+    "uuid": REPORT["gpus"][0]["uuid"],
+    "serial": "1",
+    "pid": 4242,
+    "name": "python3",
+    "index": 0,
+}
 
 
 def at(seconds):

@@ -73,7 +73,9 @@ def test_a_domain_that_is_not_zero_is_kept():
 
 
 def test_the_cause_that_a_line_names_counts_too():
-    codes = [e.code for e in parse("NVRM: Xid (PCI:0000:3b:00): 45, pid=1, name=x, Ch 1 caused by previous Xid 48").events]
+    codes = [
+        e.code for e in parse("NVRM: Xid (PCI:0000:3b:00): 45, pid=1, name=x, Ch 1 caused by previous Xid 48").events
+    ]
     assert codes == ["XID_45", "XID_48"]
 
 
@@ -92,8 +94,12 @@ def test_three_physical_lines_are_one_lost_gpu():
 
 
 def test_a_body_of_many_lines_is_one_event():
-    header = "NVRM: Xid (PCI:0000:3b:00): 119, pid=1, name=x, Timeout after 6s of waiting for RPC response from GPU6 GSP!"
-    body = "NVRM: GPU6 GSP RPC buffer contains function 103\nNVRM:      0    103  GSP_RM_ALLOC 0x0\nCall Trace:\n <TASK>"
+    header = (
+        "NVRM: Xid (PCI:0000:3b:00): 119, pid=1, name=x, Timeout after 6s of waiting for RPC response from GPU6 GSP!"
+    )
+    body = (
+        "NVRM: GPU6 GSP RPC buffer contains function 103\nNVRM:      0    103  GSP_RM_ALLOC 0x0\nCall Trace:\n <TASK>"
+    )
     got = parse(f"{header}\n{body}")
     assert [(e.code, e.count) for e in got.events] == [("XID_119", 1)]
     assert got.ignored
@@ -124,7 +130,12 @@ def test_a_boot_in_the_log_separates_what_it_cleared():
 
 
 def test_json_lines_of_the_journal_are_read():
-    record = {"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0", "MESSAGE": XID, "__REALTIME_TIMESTAMP": "1764500000000000"}
+    record = {
+        "_TRANSPORT": "kernel",
+        "SYSLOG_FACILITY": "0",
+        "MESSAGE": XID,
+        "__REALTIME_TIMESTAMP": "1764500000000000",
+    }
     line = json.dumps(record)
     (event,) = parse(line).events
     assert event.code == "XID_79" and event.at.year == 2025

@@ -102,7 +102,10 @@ def test_the_driver_can_take_its_word_back():
     asked, withdrawn = kernel("XID_154", 50, seq=2, to=1), kernel("XID_154", 20, seq=3, to=0)
     assert assess([kernel("XID_95", 60), asked]).verdict is Verdict.HARDWARE
     assert assess([kernel("XID_95", 60), asked, withdrawn]).verdict is Verdict.HEALTHY
-    was, now = reading("RECOVERY_ACTION", 1, gpu=GPU, since=55, last=30), reading("RECOVERY_ACTION", 0, gpu=GPU, since=15)
+    was, now = (
+        reading("RECOVERY_ACTION", 1, gpu=GPU, since=55, last=30),
+        reading("RECOVERY_ACTION", 0, gpu=GPU, since=15),
+    )
     assert assess([kernel("XID_95", 60)], [*fine(), was, now]).verdict is Verdict.HEALTHY
 
 
@@ -242,7 +245,10 @@ def test_the_same_place_by_other_processes_is_for_a_person():
     lines = [kernel("XID_13", 3000, seq=1, place="GPC 2, TPC 5", pid=11, name="train"),
              kernel("XID_13", 60, seq=2, place="GPC 2, TPC 5", pid=12, name="train")]  # fmt: skip
     assert (assess(lines).verdict, assess(lines).action) == (Verdict.AMBIGUOUS, Action.DIAGNOSE)
-    moving = [kernel("XID_13", 3000, seq=1, place="GPC 1, TPC 5", pid=11), kernel("XID_13", 60, seq=2, place="GPC 2, TPC 5", pid=12)]
+    moving = [
+        kernel("XID_13", 3000, seq=1, place="GPC 1, TPC 5", pid=11),
+        kernel("XID_13", 60, seq=2, place="GPC 2, TPC 5", pid=12),
+    ]
     assert assess(moving).verdict is Verdict.WORKLOAD
 
 

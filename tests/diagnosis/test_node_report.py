@@ -26,7 +26,12 @@ REPORT = {
     ],
     "kernel": [],
 }  # fmt: skip
-LINE = {"seq": 9, "at": "2026-11-30T16:59:59.100Z", "facility": 0, "text": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen"}
+LINE = {
+    "seq": 9,
+    "at": "2026-11-30T16:59:59.100Z",
+    "facility": 0,
+    "text": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen",
+}
 
 
 def report(**changed):
@@ -76,7 +81,9 @@ def test_a_library_that_does_not_answer_tells_nothing_about_gpus(state, verdict)
 
 
 def test_null_measurements_stay_unknown():
-    bare = gpu(row_remap=None, ecc=None, recovery_action=None, clock_event_reasons=None, temperature_c=None, fabric_state=None)
+    bare = gpu(
+        row_remap=None, ecc=None, recovery_action=None, clock_event_reasons=None, temperature_c=None, fabric_state=None
+    )
     names = {r.name for r in read(report(gpus=bare), received_at=NOW).readings}
     assert names == {"BOOT_ID", "NVML", "GPU_COUNT", "GPU_STATUS"}
 
@@ -139,5 +146,7 @@ def test_unknown_fields_are_ignored():
 
 
 def test_a_clock_that_runs_ahead_is_not_believed():
-    found = read(report(sent_at="2026-12-02T17:00:00Z", kernel=[{**LINE, "at": "2026-12-02T16:59:50Z"}]), received_at=NOW)
+    found = read(
+        report(sent_at="2026-12-02T17:00:00Z", kernel=[{**LINE, "at": "2026-12-02T16:59:50Z"}]), received_at=NOW
+    )
     assert found.at == NOW and found.events[0].at == NOW - timedelta(seconds=10)

@@ -60,7 +60,11 @@ def test_no_mangled_text_crashes_the_reading(text, format_):
 @FEW
 @given(JSON)
 def test_no_odd_answer_crashes_a_reader(value):
-    for item in (value, {"InstanceStatuses": [value]}, {"detail-type": "ECS Container Instance Health Change", "detail": value}):
+    for item in (
+        value,
+        {"InstanceStatuses": [value]},
+        {"detail-type": "ECS Container Instance Health Change", "detail": value},
+    ):
         ec2.read_status(item, at=NOW)
         ecs.read_container_instance(item, at=NOW)
         ecs.read_event(item)
@@ -71,7 +75,15 @@ def test_no_odd_answer_crashes_a_reader(value):
             assert str(error)
 
 
-KEYS = ["SystemStatus", "InstanceStatus", "AttachedEbsStatus", "PerformanceStatus", "Events", "InstanceState", "InstanceId"]
+KEYS = [
+    "SystemStatus",
+    "InstanceStatus",
+    "AttachedEbsStatus",
+    "PerformanceStatus",
+    "Events",
+    "InstanceState",
+    "InstanceId",
+]
 
 
 @FEW
@@ -82,7 +94,13 @@ def test_an_answer_with_odd_members_is_never_ok_and_never_impaired(item):
         if r.name in ec2.CHECKS:
             member = item.get(ec2.CHECKS[r.name])
             told = member.get("Status") if isinstance(member, dict) else None
-            assert r.value == "INSUFFICIENT_DATA" or str(told).lower() in ("ok", "impaired", "initializing", "failed", "passed")
+            assert r.value == "INSUFFICIENT_DATA" or str(told).lower() in (
+                "ok",
+                "impaired",
+                "initializing",
+                "failed",
+                "passed",
+            )
 
 
 @FEW
@@ -99,7 +117,11 @@ def test_no_input_is_read_as_a_number_that_it_is_not(noise, n):
 
 
 @FEW
-@given(st.text(alphabet=st.characters(blacklist_characters="\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), min_size=1, max_size=15))
+@given(
+    st.text(
+        alphabet=st.characters(blacklist_characters="\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), min_size=1, max_size=15
+    )
+)
 def test_a_process_name_is_never_evidence(name):
     line = f"NVRM: Xid (PCI:0000:3b:00): 43, pid=12, name={name}, Ch 00000005"
     assert {e.code for e in kernel_log.parse(line).events} <= {"XID_43"}

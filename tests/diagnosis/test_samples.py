@@ -48,6 +48,8 @@ def test_the_rules_are_general():
     """No identifier of a sample, no host name and no rare address stands in the code."""
     code = "\n".join(p.read_text() for p in Path("healthboard/diagnosis").rglob("*.py"))
     for sample in samples():
-        rare = re.findall(r"GPU-[0-9a-f]{8}|\bi-[0-9a-f]{17}|ip-10-0-\d+-\d+|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\b", sample["text"])
+        rare = re.findall(
+            r"GPU-[0-9a-f]{8}|\bi-[0-9a-f]{17}|ip-10-0-\d+-\d+|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\b", sample["text"]
+        )
         for word in {sample["id"], *rare} - {"0000:3b:00"}:
             assert word not in code, f"{word} of {sample['id']} stands in the code"

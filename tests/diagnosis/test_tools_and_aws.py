@@ -123,8 +123,14 @@ def test_four_of_four_in_a_zone_are_correlated_and_one_of_four_is_not():
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        ("An error occurred (InvalidInstanceID.NotFound) when calling the DescribeInstanceStatus operation: x", "EC2_INSTANCE_NOT_FOUND"),
-        ("An error occurred (RequestLimitExceeded) when calling the DescribeInstanceStatus operation", "MONITORING_GAP"),
+        (
+            "An error occurred (InvalidInstanceID.NotFound) when calling the DescribeInstanceStatus operation: x",
+            "EC2_INSTANCE_NOT_FOUND",
+        ),
+        (
+            "An error occurred (RequestLimitExceeded) when calling the DescribeInstanceStatus operation",
+            "MONITORING_GAP",
+        ),
         ("botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL", "MONITORING_GAP"),
     ],
 )
@@ -175,7 +181,12 @@ def test_the_gpus_that_were_registered_are_compared_with_the_type():
 
 
 def test_one_reader_for_both_shapes_of_a_check():
-    check = {"type": "ACCELERATED_COMPUTE", "status": "IMPAIRED", "statusReason": "XID_95", "lastStatusChange": "2026-11-05T10:20:21Z"}
+    check = {
+        "type": "ACCELERATED_COMPUTE",
+        "status": "IMPAIRED",
+        "statusReason": "XID_95",
+        "lastStatusChange": "2026-11-05T10:20:21Z",
+    }
     envelope = {"detail-type": "ECS Container Instance Health Change", "time": "2026-11-05T10:20:30Z",
                 "detail": {"ec2InstanceId": "i-1", "overallStatus": "IMPAIRED", "healthChecks": [check]}}  # fmt: skip
     for events, readings in (
@@ -217,24 +228,43 @@ def test_scheduled_and_announced_events():
         (one,), _ = aws_events.read(event(kind, **{"instance-id": "i-00000000000000abc"}))
         assert (one.code, one.instance) == (code, "i-00000000000000abc")
         assert judge(event(kind, **{"instance-id": "i-00000000000000abc"}))[0] == "WATCH"
-    _, (state,) = aws_events.read(event("EC2 Instance State-change Notification", state="stopped", **{"instance-id": "i-00000000000000abc"}))
+    _, (state,) = aws_events.read(
+        event("EC2 Instance State-change Notification", state="stopped", **{"instance-id": "i-00000000000000abc"})
+    )
     assert (state.name, state.value) == ("EC2_STATE", "stopped")
 
 
 @pytest.mark.parametrize(
     ("detail", "verdict"),
     [
-        ({"eventTypeCode": "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED", "eventTypeCategory": "scheduledChange"}, "HARDWARE"),
+        (
+            {
+                "eventTypeCode": "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED",
+                "eventTypeCategory": "scheduledChange",
+            },
+            "HARDWARE",
+        ),
         ({"eventTypeCode": "AWS_EC2_OPERATIONAL_ISSUE", "eventTypeCategory": "issue"}, "CORRELATED"),
-        ({"eventTypeCode": "AWS_EC2_INSTANCE_REBOOT_MAINTENANCE_SCHEDULED", "eventTypeCategory": "scheduledChange"}, "AMBIGUOUS"),
-        ({"eventTypeCode": "AWS_EC2_OPERATIONAL_ISSUE", "eventTypeCategory": "issue", "statusCode": "closed"}, "HEALTHY"),
+        (
+            {"eventTypeCode": "AWS_EC2_INSTANCE_REBOOT_MAINTENANCE_SCHEDULED", "eventTypeCategory": "scheduledChange"},
+            "AMBIGUOUS",
+        ),
+        (
+            {"eventTypeCode": "AWS_EC2_OPERATIONAL_ISSUE", "eventTypeCategory": "issue", "statusCode": "closed"},
+            "HEALTHY",
+        ),
     ],
 )
 def test_aws_health(detail, verdict):
-    assert judge({"detail-type": "AWS Health Event", "time": "2026-06-01T07:00:00Z", "detail": detail}, "aws-health")[0] == verdict
+    assert (
+        judge({"detail-type": "AWS Health Event", "time": "2026-06-01T07:00:00Z", "detail": detail}, "aws-health")[0]
+        == verdict
+    )
 
 
 def test_the_worst_scheduled_event_is_shown():
-    item = row(Events=[{"Code": "system-maintenance", "Description": "x"}, {"Code": "instance-retirement", "Description": "y"}])
+    item = row(
+        Events=[{"Code": "system-maintenance", "Description": "x"}, {"Code": "instance-retirement", "Description": "y"}]
+    )
     _, readings = ec2.read_status(item, at=NOW)
     assert next(r.value for r in readings if r.name == "EC2_SCHEDULED_EVENT") == "instance-retirement"

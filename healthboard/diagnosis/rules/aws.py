@@ -63,7 +63,9 @@ def _health_event(claim: Claim) -> None:
         why = "AWS Health announces a reboot; a person may choose a better time"
         claim.set(Verdict.AMBIGUOUS, Action.REBOOT, why, "health-reboot")
     elif topics & {"maintenance", "notice"}:
-        claim.set(Verdict.WATCH, Action.WATCH, "AWS Health announces something that needs no decision now", "health-notice")
+        claim.set(
+            Verdict.WATCH, Action.WATCH, "AWS Health announces something that needs no decision now", "health-notice"
+        )
 
 
 def _check(claims: Claims, name: str, r: Reading) -> None:
@@ -117,9 +119,9 @@ def _membership(evidence: Evidence, claims: Claims) -> None:
         if not r.value and expected:
             claims.add("ECS_ZERO_GPUS_REGISTERED", reading=r)
         elif len(r.value) < expected:
-            claims.add("ECS_GPU_COUNT_SHORT", reading=r).why = (
-                f"{len(r.value)} of {expected} GPUs are registered with ECS since the agent started"
-            )
+            claims.add(
+                "ECS_GPU_COUNT_SHORT", reading=r
+            ).why = f"{len(r.value)} of {expected} GPUs are registered with ECS since the agent started"
 
 
 def _agent(evidence: Evidence, claims: Claims) -> list[datetime]:
@@ -140,12 +142,8 @@ def _agent(evidence: Evidence, claims: Claims) -> list[datetime]:
             evidence.thresholds.stale_after
         )
         too_long = too_long and (not snapshot or told is not None)
-        host = claims.of("EC2_SYSTEM_IMPAIRED") + (
-            claims.of("EC2_INSTANCE_IMPAIRED") if too_long or snapshot else []
-        )
-        stuck = any(
-            s.value == "DRAINING" and (s.attrs.get("running") or 0) > 0 for s in evidence.now_of("ECS_STATUS")
-        )
+        host = claims.of("EC2_SYSTEM_IMPAIRED") + (claims.of("EC2_INSTANCE_IMPAIRED") if too_long or snapshot else [])
+        stuck = any(s.value == "DRAINING" and (s.attrs.get("running") or 0) > 0 for s in evidence.now_of("ECS_STATUS"))
         if host:
             why = "the agent is away and EC2 calls the instance impaired: the host is gone by two sources"
             claim.set(Verdict.HARDWARE, Action.REPLACE, why, "agent-and-ec2")

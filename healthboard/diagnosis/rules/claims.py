@@ -79,7 +79,9 @@ class Claims:
     def __iter__(self) -> Iterator[Claim]:
         return iter(list(self._rows.values()))
 
-    def add(self, code: str, gpu: str | None = None, *, event: Event | None = None, reading: Reading | None = None) -> Claim:
+    def add(
+        self, code: str, gpu: str | None = None, *, event: Event | None = None, reading: Reading | None = None
+    ) -> Claim:
         """The claim of this code and GPU, made from the catalogue's word if it is new."""
         claim = self._rows.get((code, gpu))
         if claim is None:

@@ -41,7 +41,11 @@ def _apps(evidence: Evidence, group: list[Event]) -> frozenset[str]:
     if not names:
         start, end = group[0].at, max(e.last_at or e.at for e in group) + timedelta(minutes=1)
         after = evidence.of("XID_43", "XID_45") + evidence.of("XID_43", "XID_45", earlier=True)
-        names = {str(e.attrs["name"]) for e in after if e.gpu == group[0].gpu and start <= e.at <= end and e.attrs.get("name")}
+        names = {
+            str(e.attrs["name"])
+            for e in after
+            if e.gpu == group[0].gpu and start <= e.at <= end and e.attrs.get("name")
+        }
     return frozenset(names)
 
 
@@ -130,7 +134,11 @@ def _apply_action(claims: Claims, told: Claim, value: int | None, origin: Claim)
         if value == 0:
             if claim.code not in GONE | WORN and claim.rule != "remap-full" and claim.last <= told.last:
                 claim.set(Verdict.HEALTHY, Action.NONE, "the driver withdrew its recovery action since", "recovered")
-        elif value in RESETTING and claim.verdict in (Verdict.AMBIGUOUS, Verdict.HARDWARE) and near(claim, told, TOGETHER):
+        elif (
+            value in RESETTING
+            and claim.verdict in (Verdict.AMBIGUOUS, Verdict.HARDWARE)
+            and near(claim, told, TOGETHER)
+        ):
             stands = True
             if claim.verdict is Verdict.AMBIGUOUS:
                 why = f"{claim.why}; the driver then asks for: {RECOVERY_WORDS[value]}"
