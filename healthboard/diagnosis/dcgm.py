@@ -71,8 +71,7 @@ def parse(text: str) -> Parsed:
     if not any(rounds) and not logged.events and not logged.readings and _EMPTY.search(text):
         events.append(Event(UNDATED, "MONITORING_GAP", "dcgm", text=text[:200], attrs={"undated": True}))
         known = max(known, 1)
-    undated = tuple(Reading(r.name, r.value, r.source, r.since, r.last, r.observations, r.gpu, {**r.attrs, "undated": True})
-                    for r in readings)  # fmt: skip
+    undated = tuple(dcgm_api.snapshot(r) for r in readings)
     return Parsed(tuple(events) + logged.events, undated + logged.readings, ignored.result() + logged.ignored, known)
 
 
@@ -159,7 +158,7 @@ def gpu_readings(fields: dict[str, float], gpu: str | None, *, at: Any, source: 
         "volatile_corrected": fields.get("ECC_SBE_VOL_TOTAL"),
     }
     if any(v is not None for v in ecc.values()):
-        add("ECC", {k: v for k, v in ecc.items() if v is not None}, volatile_is_evidence=True)
+        add("ECC", {k: v for k, v in ecc.items() if v is not None})
     if (flag := _flag(fields, "THRESHOLD_SRM")) is not None:
         add("SRAM_THRESHOLD", flag)
     if fields.get("RETIRED_PENDING", 0) > 0:

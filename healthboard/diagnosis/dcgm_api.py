@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from healthboard.diagnosis import nvml
@@ -116,12 +117,15 @@ def _from_fields(found: dict[Any, Any], text: str) -> Parsed:
         readings += gpu_readings(kept, gpu_uuid(str(key)), at=UNDATED, source="dcgm")
     if not known:
         return lines(text.splitlines(), whole=text)
-    marked = tuple(_undated(r) for r in readings)
+    marked = tuple(snapshot(r) for r in readings)
     return Parsed((), marked, ignored.result(), known)
 
 
-def _undated(r: Reading) -> Reading:
-    return Reading(r.name, r.value, r.source, r.since, r.last, r.observations, r.gpu, {**r.attrs, "undated": True})
+def snapshot(r: Reading) -> Reading:
+    """A reading of a text without a clock. There is no earlier one to compare with, so that errors counted since the
+    driver was loaded stand for themselves."""
+    more = {"undated": True, **({"volatile_is_evidence": True} if r.name == "ECC" else {})}
+    return replace(r, attrs={**r.attrs, **more})
 
 
 def lines(rows: Iterable[str], *, whole: str = "") -> Parsed:
@@ -150,7 +154,7 @@ def lines(rows: Iterable[str], *, whole: str = "") -> Parsed:
             event = Event(at_line(number), code, "dcgm", gpu, line.strip(" |")[:300], {"undated": True}, seq=number)
             if not any(e.code == code and e.gpu == gpu for e in events):
                 events.append(event)
-    readings = tuple(_undated(r) for r in gpu_readings(fields, None, at=UNDATED, source="dcgm"))
+    readings = tuple(snapshot(r) for r in gpu_readings(fields, None, at=UNDATED, source="dcgm"))
     return Parsed(tuple(events), readings, ignored.result(), known)
 
 
