@@ -289,7 +289,6 @@ def _tell_workload(instance: Instance, seen: Reread) -> None:
 # --- breadth --------------------------------------------------------------------------------------------------------
 
 
-@transaction.atomic
 def open_group(
     *,
     account: Any,
@@ -300,7 +299,22 @@ def open_group(
     members: list[Case],
     actor: Actor = WORKER,
 ) -> Case:
-    """One CORRELATED case for all members, and the breaker of the scope that holds them."""
+    """One CORRELATED case for all members, and the breaker of the scope that holds them.
+
+    The group is committed first and each member joins in a transaction of its own, which locks the member before the
+    group as a member's own reading does.
+    """
+    group = _group_of(account, region, scope, code, why, members, actor)
+    for case in members:
+        with transaction.atomic():
+            join_group(case, group, actor)
+    return group
+
+
+@transaction.atomic
+def _group_of(
+    account: Any, region: str, scope: tuple[str, str], code: str, why: str, members: list[Case], actor: Actor
+) -> Case:
     kind, value = scope
     breaker = brakes.open_breaker(
         account=account, region=region, kind="CORRELATED", scope_kind=kind, scope=value, why=why, actor=actor
@@ -320,8 +334,6 @@ def open_group(
         _audit(group, "case.opened", f"{group.title}: {why}", actor, members=[c.instance.instance_id for c in members])
         announce(key=f"correlated-{group.pk}", kind="breaker", to="operators", subject=group.title, body=why,
                  link=f"/cases/{group.pk}/")  # fmt: skip
-    for case in members:
-        join_group(case, group, actor)
     return group
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, Max, Q, QuerySet
@@ -15,6 +15,8 @@ from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
 from healthboard.repairs.models import Repair, Step
 
+#: evidence from so long before a case opened belongs to its story
+BEFORE = timedelta(minutes=15)
 #: tab -> (its name, what it means when it is empty)
 TABS = {
     "waiting": ("Waiting", "Nothing waits for a person."),
@@ -177,7 +179,7 @@ def timeline(case: Case, repairs: list[Repair], most: int = 300) -> list[Moment]
         for row in AuditRow.objects.filter(about).order_by("-pk")[:most]
     ]
     if case.instance is not None:
-        since = case.evidence_at
+        since = min(case.opened_at, case.evidence_at) - BEFORE
         events = case.instance.events.filter(last_at__gte=since)
         if case.closed_at is not None:
             events = events.filter(at__lte=case.closed_at)

@@ -76,7 +76,7 @@ def take(repair: Repair, values: dict[str, Any]) -> str | None:
         return None
     if Occupancy.objects.filter(repair=repair, released_at=None).exists():
         return None
-    pool = Pool.objects.select_for_update().get(pk=repair.pool_id)
+    pool = Pool.objects.select_for_update(no_key=True).get(pk=repair.pool_id)
     now = clock.now()
     seen = usage(pool, values)
     instance = repair.instance

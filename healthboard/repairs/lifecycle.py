@@ -190,7 +190,7 @@ def assign_replacement(repair: Repair, instance_id: str) -> Instance | None:
     """Bind the launched instance to this repair, under the pool's lock; None where another repair has it."""
     row = _locked(repair)
     if row.pool_id:
-        type(row.pool).objects.select_for_update().get(pk=row.pool_id)
+        type(row.pool).objects.select_for_update(no_key=True).get(pk=row.pool_id)
     old = row.instance
     found, _ = Instance.objects.get_or_create(
         account=old.account, region=old.region, instance_id=instance_id,

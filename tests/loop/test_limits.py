@@ -66,11 +66,7 @@ def test_five_different_failures_in_each_pool_are_repaired_within_the_budget(sta
 def test_five_equal_failures_at_once_are_one_case_and_nothing_moves_until_it_is_released(stack):
     struck = stack.members("train")[5:10]
     stack.inject(struck, "XID_95")
-    group = stack.until(
-        lambda: next((c for c in stack.cases(state="WAITING") if c["verdict"] == "CORRELATED"), None),
-        40,
-        "one CORRELATED case",
-    )
+    group = stack.until(lambda: _correlated(stack, len(struck)), 40, "one CORRELATED case of all five")
     assert sorted(group["instances"]) == sorted(struck)
     time.sleep(10)
     fleet = stack.fleet()
@@ -86,6 +82,11 @@ def test_five_equal_failures_at_once_are_one_case_and_nothing_moves_until_it_is_
             assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
     assert 1 <= watch.most["train"] <= 4
     assert len([c for c in stack.cases() if c["verdict"] == "CORRELATED"]) == 1, "consumed evidence counts no more"
+
+
+def _correlated(stack, members: int) -> dict | None:
+    found = [c for c in stack.cases(state="WAITING") if c["verdict"] == "CORRELATED"]
+    return next((c for c in found if len(c["instances"]) == members), None)
 
 
 def _release(stack, case_id: int) -> None:

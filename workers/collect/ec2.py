@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-
 from healthboard import aws, clock, config
 from healthboard.diagnosis import ec2 as diagnosis
 from healthboard.diagnosis import names
@@ -55,12 +53,15 @@ def collect(account: Account, region: str) -> bool:
     if doubt:
         claim.failed(doubt, calls=reader.calls)
         return False
-    with transaction.atomic():
+
+    def write() -> None:
         rows = _store(account, region, at, told, groups, templates)
         _mark_gone(account, region, at, claim.source.good_rounds)
         readable = [row for row in rows.values() if row.gone_at is None]
         record.record_many("ec2", at, [_item(row, told[row.instance_id], statuses, at) for row in readable])
         claim.good(calls=reader.calls)
+
+    store.settle(account, write)
     return True
 
 
@@ -88,9 +89,9 @@ def _store(
     groups: autoscaling.Groups | None,
     templates: dict[str, str],
 ) -> dict[str, Instance]:
-    known = store.known_instances(account.pk, region, told)
-    if groups is not None:
+    if groups is not None:  # pools before instances: the order in which everybody locks them
         pools.store_groups(account, region, groups, at)
+    known = store.known_instances(account.pk, region, told)
     book = pools.Book.load(account, region, templates)
     values = {}
     for instance_id, item in told.items():

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-
 from healthboard import aws, clock
 from healthboard.fleet.models import Account, Cluster, Instance
 from healthboard.fleet.owners import BATCH_TAG
@@ -72,10 +70,14 @@ def _store_clusters(
             "paused_by_tag": store.paused(tags),
             "gone_at": None if active else at,
         }
-    with transaction.atomic():
+
+    def write() -> dict[str, Cluster]:
         rows = {c.name: c for c in Cluster.objects.filter(account=account, region=region)}
         stored = store.upsert(Cluster, rows, told, {"account": account, "region": region})
         store.mark_seen(Cluster, [c.pk for c in stored.values()], at)
+        return stored
+
+    stored = store.settle(account, write)
     return [(row, items[name]) for name, row in stored.items() if row.gone_at is None]
 
 
@@ -95,12 +97,15 @@ def collect_cluster(account: Account, region: str, cluster: Cluster, item: dict[
     if doubt:
         claim.failed(doubt, calls=reader.calls)
         return False
-    with transaction.atomic():
+
+    def write() -> None:
         pools = ecs_providers.store_providers(cluster, told.providers, at)
         rows = ecs_instances.store_instances(cluster, told.instances, told.failures, pools, at, claim.source)
         workloads = ecs_tasks.store_services(cluster, told.services, at)
         ecs_tasks.store_tasks(cluster, told.tasks, rows, workloads, at)
         claim.good(calls=reader.calls, note="; ".join(told.notes))
+
+    store.settle(account, write)
     return True
 
 

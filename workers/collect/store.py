@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import Model
 
 from healthboard.fleet import heads
@@ -13,8 +16,28 @@ from healthboard.fleet.models import Account, Instance
 
 PAUSE_TAG = "healthboard:pause"
 MANY = 50
+TRIES = 4
+Result = TypeVar("Result")
 #: the same tag on the container instance, kept among the instance's tags
 ECS_PAUSE_TAG = f"ecs:{PAUSE_TAG}"
+
+
+def settle(account: Account, write: Callable[[], Result]) -> Result:
+    """Run `write` in one transaction; the rounds of one account write in turn, so that they lock rows in one order.
+
+    What others write at the same moment (a repair that binds the instance it launched) may still collide with it:
+    a round is idempotent, so it is simply written again.
+    """
+    for left in range(TRIES, 0, -1):
+        try:
+            with transaction.atomic():
+                Account.objects.select_for_update(no_key=True).get(pk=account.pk)
+                return write()
+        except (IntegrityError, OperationalError):
+            if left == 1:
+                raise
+            time.sleep(random.uniform(0.05, 0.3))
+    raise AssertionError("unreachable")
 
 
 def account_of(account_id: str) -> Account:
@@ -89,7 +112,7 @@ def upsert(
 
 def known_instances(account_id: int, region: str, told: Iterable[str]) -> dict[str, Instance]:
     """The place's live rows and those told, by EC2 id, locked in one order. Call inside a transaction."""
-    rows = Instance.objects.select_for_update(of=("self",)).select_related("cluster", "pool")
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("cluster", "pool")
     rows = rows.filter(account_id=account_id, region=region).order_by("pk")
     known = {row.instance_id: row for row in rows.filter(gone_at=None)}
     others = sorted(set(told) - set(known))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db import transaction
 
@@ -11,8 +11,8 @@ from healthboard import clock
 from healthboard.cases import lifecycle
 from healthboard.cases.models import Case
 from healthboard.cases.states import Resolution, State
-from healthboard.diagnosis.correlate import Bounds, Group, Subject, correlate
-from healthboard.fleet.models import Instance
+from healthboard.diagnosis.correlate import AFTERMATH, Bounds, Group, Subject, correlate
+from healthboard.fleet.models import HealthEvent, Instance
 from healthboard.people.actors import WORKER
 from healthboard.repairs.brakes import scopes_of
 from healthboard.repairs.models import Breaker
@@ -43,6 +43,7 @@ def look() -> list[Group]:
 def _look_in_place(account_id: int, region: str, cases: list[Case]) -> list[Group]:
     now = clock.now()
     subjects = [_subject(case) for case in cases]
+    subjects += _aftermath(account_id, region, now - BOUNDS.window, {s.instance for s in subjects})
     groups = correlate(
         subjects, now=now, sizes=_sizes(account_id, region), bounds=BOUNDS, released=_released(account_id, region)
     )
@@ -51,7 +52,7 @@ def _look_in_place(account_id: int, region: str, cases: list[Case]) -> list[Grou
         members = [by_instance[i] for i in group.instances if i in by_instance]
         if group.kind == "ROOT":
             _name_victims(group, by_instance)
-        elif group.scope is not None:
+        elif not group.soft:
             held = [c for c in members if c.state in (State.WAITING, State.DECIDED, State.SNOOZED)]
             if held:
                 lifecycle.open_group(
@@ -70,16 +71,40 @@ def _name_victims(group: Group, by_instance: dict[str, Case]) -> None:
 
 
 def _subject(case: Case) -> Subject:
+    """A case as `correlate` wants it: its decisive codes, without companions and witnesses."""
     instance = case.instance
-    scopes = _scopes(instance, [w.name for w in case.workloads.all()])
     last = case.evidence.order_by("-at").values_list("assessment", flat=True).first() or {}
     decisive = [case.code] + [
-        f["code"] for f in last.get("findings", []) if f.get("verdict") in ("HARDWARE", "AMBIGUOUS")
-    ]
+        f["code"] for f in last.get("findings", [])
+        if f.get("verdict") in ("HARDWARE", "AMBIGUOUS") and f.get("role", "own") == "own"
+    ]  # fmt: skip
     return Subject(
-        instance=instance.instance_id, at=case.evidence_at, codes=tuple(dict.fromkeys(decisive)), scopes=scopes,
-        jobs=tuple(sorted({t.job for t in instance.tasks.all() if t.job})), all_codes=tuple(case.codes),
+        instance=instance.instance_id, at=case.evidence_at, codes=tuple(dict.fromkeys(decisive)),
+        scopes=_scopes(instance, [w.name for w in case.workloads.all()]), jobs=_jobs(instance),
+        all_codes=tuple(case.codes),
     )  # fmt: skip
+
+
+def _aftermath(account_id: int, region: str, since: datetime, known: set[str]) -> list[Subject]:
+    """Instances without a case that show an application fault or clean-up now: they may be victims of a root."""
+    events = HealthEvent.objects.filter(
+        instance__account_id=account_id, instance__region=region, instance__gone_at=None, last_at__gt=since,
+        backlog=False, code__in=AFTERMATH,
+    )  # fmt: skip
+    seen: dict[int, tuple[datetime, set[str]]] = {}
+    for pk, at, code in events.values_list("instance_id", "at", "code"):
+        first, codes = seen.get(pk, (at, set()))
+        seen[pk] = (min(first, at), codes | {code})
+    rows = Instance.objects.filter(pk__in=list(seen)[:1000]).select_related("pool").prefetch_related("tasks")
+    return [
+        Subject(instance=i.instance_id, at=seen[i.pk][0], codes=(), scopes={}, jobs=_jobs(i),
+                all_codes=tuple(sorted(seen[i.pk][1])))
+        for i in rows if i.instance_id not in known
+    ]  # fmt: skip
+
+
+def _jobs(instance: Instance) -> tuple[str, ...]:
+    return tuple(sorted({t.job for t in instance.tasks.all() if t.job}))
 
 
 def _scopes(instance: Instance, workloads: list[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ def read(instance_id: int) -> None:
         return
     with transaction.atomic():
         # one reading of an instance at a time: two workers must not open or escalate from different evidence
-        Instance.objects.select_for_update(of=("self",)).get(pk=instance_id)
+        Instance.objects.select_for_update(of=("self",), no_key=True).get(pk=instance_id)
         started = clock.now()
         seen = reread(instance)
         a = seen.assessment
