@@ -27,6 +27,7 @@ from healthboard.config import ROOT, BadSetting
 STOP_S = 12.0  # from SIGTERM to SIGKILL
 FIRST_DELAY, LAST_DELAY = 0.3, 4.0
 _PR_SET_PDEATHSIG = 1
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback goes through nobody's proxy
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -83,8 +84,11 @@ class Supervisor:
             except OSError as error:
                 raise CannotStart(f"{folder} cannot be made: {error.strerror}. Set HEALTHBOARD_HOME.") from error
         self._alone(run)
+        config.speed()  # a bad value is told here, not by each child
         if self.mode == "aws":
             _check_aws()
+        else:
+            _check_sandbox()
         host, _, port = config.bind().rpartition(":")
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -184,7 +188,7 @@ class Supervisor:
         while time.monotonic() < end and not self.stopping:
             self.tend()
             try:
-                with urllib.request.urlopen(url, timeout=2) as answer:
+                with _direct.open(url, timeout=2) as answer:
                     return answer.status == 200
             except (OSError, urllib.error.URLError):
                 time.sleep(0.2)
@@ -235,6 +239,15 @@ def _signal(child: Child, number: int, *, group: bool = False) -> None:
             child.process.send_signal(number)
 
 
+def _check_sandbox() -> None:
+    from healthboard.sandbox import config as sandbox
+
+    try:
+        sandbox.from_env()
+    except sandbox.BadSetting as error:
+        raise CannotStart(str(error)) from error
+
+
 def _check_aws() -> None:
     if not config.read("DATABASE_URL") or not config.read("REDIS_URL"):
         raise CannotStart("HEALTHBOARD_MODE=aws needs DATABASE_URL (PostgreSQL) and REDIS_URL.")
@@ -247,11 +260,11 @@ def _check_aws() -> None:
 
 
 def main() -> int:
-    supervisor = Supervisor()
-    signal.signal(signal.SIGTERM, supervisor.stop)
-    signal.signal(signal.SIGINT, supervisor.stop)
-    signal.signal(signal.SIGHUP, supervisor.stop)
+    supervisor = None
     try:
+        supervisor = Supervisor()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, supervisor.stop)
         supervisor.prepare()
         supervisor.broker()
         supervisor.database()
@@ -265,7 +278,8 @@ def main() -> int:
         print(f"healthboard cannot start: {error}", file=sys.stderr, flush=True)
         return 1
     finally:
-        supervisor.end()
+        if supervisor is not None:
+            supervisor.end()
     return 0
 
 

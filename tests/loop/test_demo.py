@@ -66,6 +66,8 @@ def test_what_cannot_start_says_so_in_one_line(tmp_path):
     assert "HEALTHBOARD_MODE" in _one_line(stack)
     stack = Stack(tmp_path / "d", HEALTHBOARD_SANDBOX_SPEED="fast")
     assert "HEALTHBOARD_SANDBOX_SPEED" in _one_line(stack)
+    stack = Stack(tmp_path / "p", HEALTHBOARD_SANDBOX_POOLS="train")
+    assert "HEALTHBOARD_SANDBOX_POOLS" in _one_line(stack)
     stack = Stack(tmp_path / "e", HEALTHBOARD_MODE="aws")
     assert "DATABASE_URL" in _one_line(stack)
 

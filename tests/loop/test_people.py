@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
+from tests.browser.shots import FLAGS
 from tests.loop.conftest import set_default_policy
-from tests.loop.stack import changing
+from tests.loop.stack import PASSWORD, changing
 
 pytestmark = pytest.mark.loop
 
@@ -24,22 +28,47 @@ def stack(make_stack):
     return made
 
 
+@pytest.fixture
+def browser():
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
 def _waiting(stack, instance: str) -> dict:
     return stack.until(
         lambda: next((c for c in stack.cases(instance) if c["state"] == "WAITING"), None), 30, f"{instance} to wait"
     )
 
 
-def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved(stack):
+def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_browser(stack, browser):
     instance = stack.members("solo")[0]
     stack.inject(instance, "XID_119")
     case = _waiting(stack, instance)
     assert (case["verdict"], case["mode"]) == ("AMBIGUOUS", "ask")
     time.sleep(5)
     assert not changing(stack.fleet(), *CHANGES, target=instance)
-    status, answer = stack.decide(_waiting(stack, instance), "approve", reason="seen before")
-    assert status in (200, 201), answer
+
+    page = browser.new_page()
+    refused: list[str] = []
+    page.on("console", lambda said: refused.append(said.text) if said.type == "error" else None)
+    page.goto(stack.url + "/")
+    page.fill("#id_username", "operator")
+    page.fill("#id_password", PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("link", name=re.compile(f"XID_119.*{instance}|{instance}")).first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("119")
+    says = page.locator("section", has=page.get_by_role("heading", name="Who says what"))
+    for vendor in ("NVIDIA", "ECS", "EKS"):
+        expect(says).to_contain_text(vendor)
+    page.get_by_role("link", name=re.compile("^Approve")).click()
+    page.locator("#dialog-approve").get_by_role("button", name=re.compile("^Approve")).click()
+    expect(page.locator(".undo")).to_contain_text("starts in")
     assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+    expect(page.locator("#live")).to_contain_text("epaired", timeout=15_000)  # the page follows by itself
+    assert not refused
+    page.close()
 
 
 def test_of_two_approvals_at_once_one_succeeds_and_one_is_refused(stack):
