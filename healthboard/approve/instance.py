@@ -54,7 +54,7 @@ def context(found: Instance, cases: list[Case], repairs: list[Repair]) -> dict[s
         "gpus": fleet.gpus(found),
         "tasks": fleet.tasks(found),
         "events": fleet.events(found, 50),
-        "intervals": fleet.intervals(found, 60),
+        "intervals": fleet.intervals(found, 40),
         "requests": fleet.requests(found, 10),
         "cases": cases,
         "repairs": repairs,

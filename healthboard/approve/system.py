@@ -62,8 +62,14 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "pools": _budgets(),
         "invariants": Pulse.objects.filter(name="invariants").first(),
         "versions": _versions(),
-        "may": {verb: access.why_not(request.user, verb) for verb in ("stop", "resume", "release", "pause")},
+        "may": _may(request),
     }
+
+
+def _may(request: HttpRequest) -> dict[str, str | None]:
+    """Per form: None, or why this person may not send it."""
+    may = {verb: access.why_not(request.user, verb) for verb in ("stop", "resume", "release", "pause")}
+    return {**may, "acting": may["resume"] and "To switch acting on or off takes the role admin."}
 
 
 def _budgets() -> list[dict[str, Any]]:

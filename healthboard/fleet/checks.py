@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,7 +25,7 @@ KNOWN = {
     "TASKS": ("healthboard", "Tasks"),
 }
 STATUSES = ("OK", "IMPAIRED", "INSUFFICIENT_DATA", "INITIALIZING")
-#: a head that was not confirmed for this long says nothing any more
+#: a channel that was silent for this long says nothing any more, where its source names no interval
 STALE = timedelta(minutes=3)
 
 
@@ -40,16 +40,23 @@ class Check:
     stale: bool
 
 
-def read(instance: Instance, heads: Iterable[Head], intervals: Iterable[Interval], now: datetime) -> list[Check]:
-    """Checks in the order of `KNOWN`; what was not confirmed lately is INSUFFICIENT_DATA, never OK."""
-    last = {head.pk: head.last_at for head in heads}
+def read(
+    instance: Instance,
+    heads: Iterable[Head],
+    intervals: Iterable[Interval],
+    now: datetime,
+    patience: Mapping[str, timedelta],
+) -> list[Check]:
+    """Checks in the order of `KNOWN`; what its channel did not confirm within its `patience` is INSUFFICIENT_DATA."""
+    by_pk = {head.pk: head for head in heads}
     found = []
     for interval in intervals:
         if interval.name not in KNOWN or interval.gpu:
             continue
         by, title = KNOWN[interval.name]
-        seen = last[interval.head_id]
-        stale = now - seen > STALE
+        head = by_pk[interval.head_id]
+        seen = head.last_at
+        stale = now - seen > patience.get(head.channel, STALE)
         status = "INSUFFICIENT_DATA" if stale else _status(interval.name, interval.value, instance)
         found.append(Check(by, title, status, _words(interval.value), interval.since, seen, stale))
     order = [title for _, title in KNOWN.values()]

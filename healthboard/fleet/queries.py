@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
 
@@ -13,7 +13,8 @@ from django.db.models.functions import Coalesce
 from healthboard import clock
 from healthboard.diagnosis.signals import VERDICT_ORDER
 from healthboard.fleet import checks as checking
-from healthboard.fleet.models import Gpu, HealthEvent, Instance, Interval, NodeRequest, Task
+from healthboard.fleet.models import Gpu, HealthEvent, Instance, Interval, NodeRequest, Source, Task
+from healthboard.fleet.sources import patience
 
 #: filter in the address -> the column it compares
 FILTERS = {
@@ -186,11 +187,23 @@ def instance(seen: QuerySet[Instance], **key: Any) -> Instance | None:
 
 
 def checks(of: Instance) -> list[checking.Check]:
-    return checking.read(of, of.heads.all(), of.intervals.filter(until=None), clock.now())
+    return checking.read(of, of.heads.all(), of.intervals.filter(until=None), clock.now(), _patience(of))
+
+
+def _patience(of: Instance) -> dict[str, timedelta]:
+    """Per channel (ec2, ecs, node): how long its silence is borne."""
+    found = Source.objects.filter(account=of.account_id, region=of.region)
+    return {source.name: max(patience(source), timedelta(seconds=20)) for source in found}
 
 
 def gpus(of: Instance) -> list[Gpu]:
-    return list(of.gpus.order_by("index", "uuid"))
+    """By index. `shown` is the status, or empty (unknown) where a good one is too old to be believed."""
+    rows = list(of.gpus.order_by("index", "uuid"))
+    limit = clock.now() - _patience(of).get("node", checking.STALE) if rows else None
+    for row in rows:
+        old = row.measured_at is None or row.measured_at < limit
+        row.shown = "" if old and row.status == "ok" else row.status
+    return rows
 
 
 def tasks(of: Instance) -> list[Task]:
@@ -202,8 +215,9 @@ def events(of: Instance, most: int) -> list[HealthEvent]:
 
 
 def intervals(of: Instance, most: int) -> list[Interval]:
-    """Newest first; an open one holds until its channel's head."""
-    return list(of.intervals.select_related("head").order_by("-since", "-pk")[:most])
+    """Newest first, those of the instance before those of its GPUs; an open one holds until its channel's head."""
+    rows = of.intervals.select_related("head").order_by("-since", "-pk")
+    return [*rows.filter(gpu="")[:most], *rows.exclude(gpu="")[:most]]
 
 
 def requests(of: Instance, most: int) -> list[NodeRequest]:

@@ -12,8 +12,13 @@ MISSED = 3
 LEAST_S = 10.0
 
 
+def patience(source: Source) -> timedelta:
+    """How long a source may be silent before what it said is no longer believed."""
+    return timedelta(seconds=max(source.interval_s * MISSED, LEAST_S))
+
+
 def blind(source: Source, now: datetime) -> bool:
     """True where the source has not told anything for more than three of its rounds (or never)."""
     if source.succeeded_at is None:
         return True
-    return now - source.succeeded_at > timedelta(seconds=max(source.interval_s * MISSED, LEAST_S))
+    return now - source.succeeded_at > patience(source)

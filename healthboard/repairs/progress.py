@@ -20,7 +20,7 @@ def progress(repair: Repair) -> list[dict[str, Any]]:
             started=step.started_at,
             ended=step.ended_at,
             calls=list(step.calls.all()),
-        )  # fmt: skip
+        )
         for step in taken
     ]
     if repair.closed_at is None and repair.state != "UNDOING":

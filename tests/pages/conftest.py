@@ -9,6 +9,12 @@ from healthboard import clock
 from tests import factories as make
 
 
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch):
+    """Messages are only wake-ups: the broker is known to be away, so that no click waits for it."""
+    monkeypatch.setattr("healthboard.wake._quiet_until", float("inf"))
+
+
 @pytest.fixture
 def log_in(db) -> Callable[..., Client]:
     """`log_in("operator", pool="train")` gives a client of a new person with that role there (empty: no role)."""

@@ -183,3 +183,17 @@ def test_a_repair_that_asks_offers_its_choices_and_stops_on_request(home, log_in
     assert client.post(f"/repairs/{other.pk}/stop/").status_code == 303
     other.refresh_from_db()
     assert other.stop_asked_by == "ona"
+
+
+def test_what_a_silent_node_last_said_is_grey_not_green(home, log_in):
+    make.source("node", age=120, interval_s=5)
+    on = make.instance(home)
+    for gpu in make.gpus(on, 2):
+        gpu.measured_at = make.ago(120)
+        gpu.save()
+    make.reading(on, "NVML", "ok", channel="node", last=make.ago(120))
+    make.reading(on, "EC2_SYSTEM", "OK", channel="ec2", last=make.ago(2))
+    client = log_in("viewer")
+    context = client.get(f"/instances/{on.pk}/").context
+    assert [gpu.shown for gpu in context["gpus"]] == ["", ""]
+    assert {c.title: c.status for c in context["checks"]} == {"System status": "OK", "NVML": "INSUFFICIENT_DATA"}
