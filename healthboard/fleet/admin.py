@@ -33,7 +33,17 @@ class PoolAdmin(ReadOnly):
 @admin.register(Instance)
 class InstanceAdmin(ReadOnly):
     scope = ""
-    list_display = ("instance_id", "pool", "owner", "state", "ecs_status", "verdict", "zone", "instance_type", "gone_at")
+    list_display = (
+        "instance_id",
+        "pool",
+        "owner",
+        "state",
+        "ecs_status",
+        "verdict",
+        "zone",
+        "instance_type",
+        "gone_at",
+    )
     list_select_related = ("pool",)
     list_filter = ("verdict", "owner", "ecs_status", "region")
     search_fields = ("instance_id",)
