@@ -16,7 +16,7 @@ Verb = Literal["diagnose-1", "diagnose-2", "bug-report"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, strict=True)
 
 
 class Ecc(_Part):

@@ -153,7 +153,7 @@ class RepairDetail(RepairItem):
 class DecisionIn(Schema):
     """`plan_version` and `evidence_hash` as the case showed them: a changed world answers 409."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     decision: Literal["approve", "override", "dismiss", "snooze"]
     action: Literal[tuple(["", *(str(a) for a in Action)])] = Field("", description="wanted for override")
     reason: Text = Field("", description="wanted for override and dismiss")
