@@ -31,7 +31,9 @@ from healthboard.repairs import brakes, budget
 from healthboard.repairs.models import Breaker, Pause, Repair
 
 #: pulse -> seconds between its ticks at speed 1
-SECONDS = {name.rsplit(".", 1)[-1]: seconds for name, seconds in TICKS.values()}
+SECONDS = {task.split(".")[1]: seconds for task, seconds in TICKS.values() if task.endswith(".sweep")} | {
+    "canary": TICKS["canary"][1]
+}
 
 
 @page

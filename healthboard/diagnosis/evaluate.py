@@ -106,11 +106,17 @@ def _assess(evidence: Evidence, claims: Claims, later: list[datetime]) -> Assess
     )
 
 
+#: what a failed host shows as well, whichever EC2 or ECS told first
+FOLLOWS = {"EC2_INSTANCE_IMPAIRED": "EC2_SYSTEM_IMPAIRED", "ECS_AGENT_DISCONNECTED": "EC2_SYSTEM_IMPAIRED"}
+
+
 def _primary(evidence: Evidence, claims: Claims, decisive: list[Claim], verdict: Verdict) -> Claim | None:
     """The root: the earliest of the decisive claims; among hardware failures the one with the weightiest step, and of
     equals one that has its witness."""
     if not decisive:
         return None
+    codes = {c.code for c in decisive}
+    decisive = [c for c in decisive if FOLLOWS.get(c.code) not in codes]
     if verdict is Verdict.HARDWARE:
         heaviest = max(c.weight for c in decisive)
         decisive = [c for c in decisive if c.weight == heaviest]

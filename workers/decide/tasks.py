@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthboard.celery import app
+from workers import pulse
 from workers.decide import breadth, instance, time
 
 
@@ -16,6 +17,7 @@ def read_instance(instance_id: int) -> None:
 def sweep() -> None:
     """Read every instance whose evidence changed, or whose reading changes by time alone."""
     instance.read_due()
+    pulse.beat("decide")
 
 
 @app.task(name="workers.decide.breadth")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthboard.celery import app
+from workers import pulse
 from workers.notify import send
 
 
@@ -10,3 +11,4 @@ from workers.notify import send
 def sweep() -> None:
     """Send what is due; a failure is kept on the row and tried again later, and never holds a repair up."""
     send.sweep()
+    pulse.beat("notify")

@@ -6,6 +6,7 @@ import logging
 
 from healthboard.celery import app
 from healthboard.repairs import lifecycle
+from workers import pulse
 from workers.repair import engine
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,7 @@ def advance(repair_id: int) -> None:
 def sweep() -> None:
     """Find repairs that are due: their wake-up may have been lost, or their worker killed."""
     engine.free_dead_workers()
+    pulse.beat("repair")
     for repair_id in lifecycle.due():
         try:
             log.info("repair %s: %s", repair_id, engine.advance(repair_id))

@@ -6,6 +6,7 @@ from healthboard import clock
 from healthboard.cases import invariants as rules
 from healthboard.celery import app
 from healthboard.fleet.models import Pulse
+from workers import pulse
 from workers.verify import carry
 
 
@@ -13,6 +14,7 @@ from workers.verify import carry
 def sweep() -> None:
     """Carry ended repairs back to their cases. Harmless when doubled."""
     carry.sweep()
+    pulse.beat("verify")
 
 
 @app.task(name="workers.verify.invariants")
