@@ -25,6 +25,8 @@ from healthboard.wake import wake
 KINDS = ("approve", "override", "dismiss", "snooze")
 SNOOZE_MOST_S = 7 * 86400
 BULK_MOST = 50
+#: exceptions that may be allowed together with an answer; every other one is a repair's own question
+ALLOWABLE = {"terminate_first"}
 
 
 def decide(
@@ -33,13 +35,15 @@ def decide(
 ) -> Decision:  # fmt: skip
     """Record one answer and start what it asks for. Raises a `Refusal` (see there for the HTTP status)."""
     reason = (reason or "").strip()
-    _check_form(kind, action, reason, snooze_s)
+    _check_form(kind, action, reason, snooze_s, allow)
     try:
         with transaction.atomic():
             case = Case.objects.select_for_update().filter(pk=case_id).first()
             _check(case, case_id, actor, kind, plan_version, evidence_hash)
             if kind in ("dismiss", "snooze"):
                 return _put_aside(case, actor, kind, reason, snooze_s)
+            if kind == "approve" and action not in ("", case.action):
+                raise Invalid(f"{case.action} is proposed here: to choose {action}, override and say why.")
             return _carry_out(case, actor, kind, action or case.action, reason, allow)
     except Refusal as refusal:
         _keep_refusal(case_id, actor, kind, refusal)
@@ -93,6 +97,8 @@ def undo(case_id: int, *, actor: Actor) -> None:
 @transaction.atomic
 def release(case_id: int, *, actor: Actor, reason: str) -> None:
     """Release a correlated case: its breaker closes, the evidence so far is consumed, members become cases of their own."""
+    # members before their group, as a member's own reading locks them
+    members = list(Case.objects.select_for_update().filter(parent_id=case_id, state=State.HELD).order_by("pk"))
     group = Case.objects.select_for_update().filter(pk=case_id, instance=None).first()
     if group is None:
         raise NotFound(f"There is no correlated case {case_id}.")
@@ -106,7 +112,7 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
         via=actor.via, plan_version=group.plan_version, evidence_hash=group.evidence_hash, at=now, outcome="DONE",
     )  # fmt: skip
     lifecycle.close(group, Resolution.RELEASED, reason, actor)
-    for member in Case.objects.select_for_update().filter(parent=group, state=State.HELD):
+    for member in members:
         lifecycle._move(member, State.WAITING, actor, f"released by {actor.name}: {reason}")
         lifecycle._write(member, evidence_at=now, why_waiting="released", plan_version=member.plan_version + 1)
         wake("workers.decide.instance", member.instance_id)
@@ -115,13 +121,15 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
 # --- checks, in the order: form, there, allowed, open, undecided, unchanged ------------------------------------------
 
 
-def _check_form(kind: str, action: str, reason: str, snooze_s: float | None) -> None:
+def _check_form(kind: str, action: str, reason: str, snooze_s: float | None, allow: tuple[str, ...]) -> None:
     if kind not in KINDS:
         raise Invalid(f"Decide one of: {', '.join(KINDS)}.")
     if kind in ("override", "dismiss") and not reason:
         raise Invalid(f"To {kind} takes a reason: the next person will want to know.")
     if kind == "override" and not action:
         raise Invalid("Choose the action to override to.")
+    if set(allow) - ALLOWABLE:
+        raise Invalid(f"Allow only: {', '.join(sorted(ALLOWABLE))}.")
     if kind == "snooze" and not (snooze_s and 60 <= snooze_s <= SNOOZE_MOST_S):
         raise Invalid("Snooze for between one minute and seven days.")
 
@@ -138,7 +146,7 @@ def _check(case: Case | None, case_id: int, actor: Actor, kind: str, plan_versio
         last = case.decisions.order_by("-at", "-pk").first()
         who = f"{last.actor} ({last.get_kind_display()})" if last else "somebody"
         raise AlreadyDecided(f"Already decided by {who}.", decision=last.pk if last else None)
-    if case.state == State.HELD and kind != "snooze":
+    if case.state == State.HELD:
         raise Held(f"Held by correlated case {case.parent_id}: release that first.")
     if plan_version != case.plan_version or evidence_hash != case.evidence_hash:
         raise Changed("It changed since you saw it: look again, then decide.", changes=_changes_since(case, plan_version),
@@ -176,7 +184,8 @@ def _put_aside(case: Case, actor: Actor, kind: str, reason: str, snooze_s: float
         return decision
     until = clock.now() + timedelta(seconds=snooze_s)
     words = f"snoozed until {until:%Y-%m-%d %H:%M:%S} UTC" + (f": {reason}" if reason else "")
-    lifecycle._move(case, State.SNOOZED, actor, words)
+    if case.state != State.SNOOZED:  # snoozed anew: only its end moves
+        lifecycle._move(case, State.SNOOZED, actor, words)
     lifecycle._write(case, snoozed_until=until, expires_at=None, why_waiting=words)
     return decision
 
@@ -274,10 +283,7 @@ def _undone(decision: Decision, actor: Actor) -> None:
     Decision.objects.filter(pk=decision.pk).update(
         undone_at=clock.now(), undone_by=actor.name[:150], outcome="UNDONE", outcome_why=f"taken back by {actor.name}"
     )
-    if decision.repair and decision.repair.state != RepairState.CANCELLED:
-        type(decision.repair).objects.filter(pk=decision.repair_id, state=RepairState.CANCELLED).update(
-            carried_back_at=clock.now()
-        )
+    repairs.told(decision.repair_id, only=RepairState.CANCELLED)
 
 
 __all__ = ["BULK_MOST", "KINDS", "OPEN", "decide", "decide_many", "release", "undo"]

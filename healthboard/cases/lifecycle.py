@@ -65,6 +65,8 @@ def apply_reading(instance: Instance, seen: Reread) -> Case | None:
         _tell_workload(instance, seen)
     if case is not None and a.verdict in GOOD:
         _clearing(case, instance, seen)
+    elif case is not None and case.clear_since is not None:
+        _write(case, clear_since=None)  # good means without a break: what could not be seen was not good
     return case
 
 
@@ -146,7 +148,9 @@ def _changes(case: Case, fields: dict[str, Any], fresh: dict[str, Any]) -> list[
     for name, words in (("verdict", "verdict"), ("action", "action"), ("mode", "mode")):
         if getattr(case, name) != fields.get(name, getattr(case, name)):
             changes.append(f"{words} {getattr(case, name)} → {fields[name]}")
-    if set(case.codes) != set(fields["codes"]):
+    if case.code != fields["code"]:
+        changes.append(f"decisive code {case.code} → {fields['code']}")
+    elif set(case.codes) != set(fields["codes"]):
         changes.append(f"codes {', '.join(case.codes)} → {', '.join(fields['codes'])}")
     if case.plan.get("blockers") != fresh.get("blockers"):
         changes.append("what stands against the plan")
@@ -180,7 +184,7 @@ def _route(case: Case, instance: Instance, seen: Reread, judged: Judgement) -> N
     if case.state != State.WAITING:
         _move(case, State.WAITING, POLICY, judged.why)
     reason = stopped if judged.mode == "auto" else judged.why
-    _waits(case, f"{reason}. {seen.assessment.may_act_why}".strip(". ") if not case.may_act else reason)
+    _waits(case, reason if case.may_act else "; ".join(filter(None, (reason, seen.assessment.may_act_why))))
     _expect_answer(case, seen.policy.values)
 
 
@@ -242,13 +246,16 @@ def _answered_before(instance: Instance, a: Assessment) -> bool:
     worse = a.verdict == Verdict.HARDWARE and last.verdict != Verdict.HARDWARE
     decisive = [f for f in a.findings if f.verdict in BAD]
     fresh = [
-        f for f in decisive if (f.code, f.gpu) not in known or (_is_event(f) and f.last and f.last > last.closed_at)
+        f for f in decisive if (f.code, f.gpu) not in known or _since_then(f, last.closed_at)
     ]
     return not worse and not fresh
 
 
-def _is_event(finding: Any) -> bool:
-    return finding.code.startswith(("XID_", "SXID_"))
+def _since_then(finding: Any, closed_at: Any) -> bool:
+    """It happened again, or a condition that had ended began anew."""
+    event = finding.code.startswith(("XID_", "SXID_"))
+    at = finding.last if event else finding.first
+    return at is not None and at > closed_at
 
 
 def _clearing(case: Case, instance: Instance, seen: Reread) -> None:
@@ -351,7 +358,7 @@ def join_group(case: Case, group: Case, actor: Actor) -> None:
     for decision in case.decisions.filter(repair__state=RepairState.SCHEDULED).select_related("repair"):
         if repairs.cancel_scheduled(decision.repair_id, actor=actor, why=f"held by case {group.pk}"):
             Decision.objects.filter(pk=decision.pk).update(outcome="REFUSED", outcome_why=f"held by case {group.pk}")
-            Repair.objects.filter(pk=decision.repair_id).update(carried_back_at=clock.now())
+            repairs.told(decision.repair_id)
     if case.decisions.filter(repair__state__in=[RepairState.RUNNING, RepairState.ASKING]).exists():
         return  # already under way: its next changing call meets the breaker
     _move(case, State.HELD, actor, f"held by correlated case {group.pk}")
@@ -395,14 +402,11 @@ def wake_snoozed(case_id: int) -> bool:
 @transaction.atomic
 def carry_back(repair: Repair) -> None:
     """The end of a repair, told to its case once."""
-    if not Repair.objects.filter(pk=repair.pk, carried_back_at=None, closed_at__isnull=False).update(
-        carried_back_at=clock.now()
-    ):
+    decision = Decision.objects.filter(repair=repair).first()
+    # the case before its repair, as an undo locks them
+    case = Case.objects.select_for_update().get(pk=decision.case_id) if decision else None
+    if not repairs.told(repair.pk) or decision is None or case is None:
         return
-    decision = Decision.objects.filter(repair=repair).select_related("case").first()
-    if decision is None:
-        return
-    case = Case.objects.select_for_update().get(pk=decision.case_id)
     ended_well = repair.state == RepairState.SUCCEEDED
     Decision.objects.filter(pk=decision.pk).exclude(outcome="UNDONE").update(
         outcome="DONE" if ended_well else "REFUSED", outcome_why=repair.outcome_why

@@ -57,7 +57,8 @@ def _flip(actor: Actor, reason: str, *, verb: str, summary: str, **change: bool)
 def open_breaker(
     *, account: Account, region: str, kind: str, scope_kind: str, scope: str, why: str, actor: Actor
 ) -> Breaker:
-    """Open it, or return the one that is open already."""
+    """Open it, or return the one that is open already. The switch is locked: no intent slips past an open breaker."""
+    switch(lock=True)
     breaker, new = Breaker.objects.get_or_create(
         account=account,
         region=region,
@@ -101,6 +102,7 @@ def pause(
         raise Invalid("A pause must end in the future.")
     if scope_kind != "fleet" and not scope:
         raise Invalid(f"Name the {scope_kind} to pause.")
+    switch(lock=True)  # as for a breaker: after this transaction no intent is committed
     row = Pause.objects.create(
         account=account, region=region, scope_kind=scope_kind, scope=scope, reason=reason, until=until,
         set_by=actor.name[:150], set_by_user=actor.user, set_at=clock.now(),

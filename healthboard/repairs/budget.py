@@ -57,11 +57,11 @@ def usage(pool: Pool, values: dict[str, Any]) -> Usage:
         if row.pk in replacements:
             continue
         registered += 1
-        if held.get(row.pk):
+        if row.pk in held:  # one unit from take to release, also of one that was out before
             ours.append(row.instance_id)
         elif not row.serving:
             others.append(row.instance_id)
-    missing = [pk for pk, units in held.items() if units and pk not in {m.pk for m in members}]
+    missing = set(held) - {m.pk for m in members}
     ours += list(Instance.objects.filter(pk__in=missing).values_list("instance_id", flat=True))
     if pool.kind == Pool.Kind.GROUP and pool.desired is not None:
         size = pool.desired + sum(1 for r in open_repairs if r[3].get("decremented"))

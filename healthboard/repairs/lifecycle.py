@@ -246,6 +246,14 @@ def finish(repair: Repair, state: State, outcome: str, why: str, *, actor: Actor
     repair.refresh_from_db()
 
 
+def told(repair_id: int, *, only: State | None = None) -> bool:
+    """Its end was told to its case; True for the first to say so."""
+    rows = Repair.objects.filter(pk=repair_id, carried_back_at=None, closed_at__isnull=False)
+    if only is not None:
+        rows = rows.filter(state=only)
+    return bool(rows.update(carried_back_at=clock.now()))
+
+
 @transaction.atomic
 def change_action(repair: Repair, action: str, first_step: str, why: str) -> None:
     """The next rung of the ladder, on the same instance: heavier, and audited."""
@@ -315,7 +323,8 @@ def answer(repair_id: int, *, actor: Actor, choice: str, reason: str) -> None:
         if actor.name == row.requested_by:
             raise NotAllowed("A second person must decide this: you asked for the repair.")
     facts = {**row.facts, "answer": choice, "choices": []}
-    allowed = sorted({*row.allowed, choice}) if needs != "decide" or choice == "dead_host" else row.allowed
+    exception = needs != "decide" or choice in ("dead_host", "unkillable")
+    allowed = sorted({*row.allowed, choice}) if exception else row.allowed
     Repair.objects.filter(pk=row.pk).update(
         facts=facts, allowed=allowed, why_waiting="", next_at=clock.now(), lease_until=None, fence=F("fence") + 1
     )

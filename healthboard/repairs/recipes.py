@@ -82,5 +82,11 @@ def recipe(action: str, owner: str, *, watch: bool = False) -> tuple[str, ...]:
     return RECIPES.get(key) or RECIPES.get((action, "*"), ())
 
 
+def terminate_first(steps: tuple[str, ...]) -> tuple[str, ...]:
+    """The same steps with the end of the old machine before its replacement, as a named person may allow."""
+    after = [s for s in ("launch", "replacement", "verify") if s in steps]
+    return (*(s for s in steps if s not in after), *after)
+
+
 def minutes(steps: tuple[str, ...]) -> float:
     return round(sum(STEPS[s].minutes for s in steps), 1)

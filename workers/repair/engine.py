@@ -14,10 +14,11 @@ from datetime import timedelta
 from healthboard import clock
 from healthboard.aws import places
 from healthboard.fleet.seeing import why_blind
+from healthboard.policies.reading import GOOD
 from healthboard.refusals import Held
 from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Repair
-from healthboard.repairs.recipes import STEPS, UNDO, recipe
+from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe, terminate_first
 from healthboard.repairs.states import State
 from workers.repair.look import AwsTrouble
 from workers.repair.results import Ask, Climb, Done, End, Result, Skip, Undo, Wait
@@ -63,7 +64,8 @@ def order_of(repair: Repair) -> tuple[str, ...]:
     """The steps of this repair: its recipe, unless a person's answer changed the order."""
     if repair.facts.get("order"):
         return tuple(repair.facts["order"])
-    return recipe(repair.action, repair.owner, watch=bool(repair.facts.get("watch")))
+    steps = recipe(repair.action, repair.owner, watch=bool(repair.facts.get("watch")))
+    return terminate_first(steps) if "terminate_first" in repair.allowed and "terminate" in steps else steps
 
 
 def advance(repair_id: int) -> str:
@@ -107,7 +109,9 @@ def _carry_on(run: Run) -> Wait | None:
         if why := lifecycle.start(repair, steps[0]):
             return Wait(15, why)
     if repair.state == State.ASKING:
-        return Wait(60)
+        if not repair.stop_asked_by or repair.irreversible or repair.step in UNDO:
+            return Wait(60)
+        lifecycle.begin_undo(repair, f"{repair.stop_asked_by} asked to stop")
     if given := repair.facts.get("answer"):
         _answered(run, given)
     for _ in range(PASSES):
@@ -141,18 +145,19 @@ def _step_pass(run: Run) -> Wait | None:
 def _blocked(run: Run) -> Result | None:
     """What is read before every step, whatever the step: owner, pause tag, the instance itself."""
     repair, look = run.repair, run.look
-    if look.paused_by:
-        return Wait(15, f"Paused by a healthboard:pause tag on the {look.paused_by}")
-    if (
-        look.gone
-        and repair.step not in INDIFFERENT
-        and not repair.calls.filter(operation="TerminateInstances").exists()
-    ):
-        return _ended_by_others(run)
+    if paused := _paused(run):
+        return paused
+    if look.gone and repair.step not in INDIFFERENT and not run.calls("TerminateInstances"):
+        # a launch that may have been made is bound first: nothing of ours is left without an owner
+        return None if repair.step == "launch" and run.calls("RunInstances") else _ended_by_others(run)
     group = look.tags.get("aws:autoscaling:groupName", "")
     owner = repair.owner
     ours_detached = repair.calls.filter(operation="DetachInstances").exists()
     if look.state and not look.gone:
+        told = run.instance.owner
+        if run.instance.is_self or (owner in TOUCHABLE and told not in TOUCHABLE and not ours_detached):
+            why = "healthboard itself runs on it now" if run.instance.is_self else f"Its owner is {told} now"
+            return Ask(f"{why}: nothing more is done to it.", (leave._AGAIN, leave._choice("leave", "Leave it so")))
         if owner == "GROUP" and not group and not look.lifecycle and not ours_detached:
             return Ask("Somebody took it out of its Auto Scaling group.", (leave._AGAIN, leave._UNDO))
         if owner in ("TEMPLATE", "PLAIN") and (group or look.lifecycle):
@@ -160,8 +165,17 @@ def _blocked(run: Run) -> Result | None:
     return None
 
 
+def _paused(run: Run) -> Wait | None:
+    by = run.look.paused_by
+    return Wait(15, f"Paused by a healthboard:pause tag on the {by}") if by else None
+
+
 def _ended_by_others(run: Run) -> Result:
     """A group, ECS, Spot or a person ended it meanwhile: a normal outcome."""
+    if run.repair.owner == "GROUP" and run.facts.get("decremented") and run.look.group:
+        raised = leave.raise_desired(run)  # what stepping aside took off goes back on
+        if not isinstance(raised, Done):
+            return raised
     if run.repair.owner == "GROUP":
         return End(True, "REPLACED_BY_GROUP", f"its group ended it ({run.look.state}) and replaces it")
     if run.repair.replacement_id:
@@ -208,7 +222,7 @@ def _climb(run: Run, why: str) -> Wait | None:
     ladder = list(run.values.get("ladder") or [])
     heavier = ladder[ladder.index(repair.action) + 1 :] if repair.action in ladder else []
     next_action = next((a for a in heavier if recipe(a, repair.owner)), None)
-    if next_action and repair.automatic:
+    if next_action and repair.automatic and run.reading.assessment.verdict not in GOOD:
         _change(run, next_action, why)
         return None
     choices = [leave._choice("replace", "Replace it")] if recipe("REPLACE", repair.owner) else []
@@ -240,13 +254,10 @@ def _answered(run: Run, given: str) -> None:
         case "drain_again":
             lifecycle.next_step(repair, "drain", note="drained again by a person", skipped=True)
         case "replace":
+            run.remember(insisted=True)  # evidence that reads good now is what the person saw when choosing
             _change(run, "REPLACE", "chosen by a person")
         case "terminate_first":
-            steps = [s for s in order_of(repair) if s not in ("launch", "replacement", "verify")]
-            rest = steps[steps.index("tasks") :]
-            after = ["launch"] if repair.owner == "TEMPLATE" else []
-            run.remember(order=[*rest, *after, "replacement", "verify"])
-            lifecycle.next_step(repair, rest[0], note="terminate first, by a named person", skipped=True)
+            lifecycle.next_step(repair, "tasks", note="terminate first, by a named person", skipped=True)
         case "booted":
             steps = order_of(repair)
             lifecycle.next_step(repair, steps[steps.index("boot") + 1], note="confirmed by a person")
@@ -262,7 +273,10 @@ def _undo_pass(run: Run) -> Wait | None:
     if not name:
         lifecycle.next_step(repair, UNDO[0])
         return None
-    result = HANDLERS[name](run) if repair.calls.exists() else Skip("nothing was changed")
+    if not repair.calls.exists():
+        result: Result = Skip("nothing was changed")
+    else:
+        result = _paused(run) or HANDLERS[name](run)
     match result:
         case Done(note) | Skip(note):
             after = UNDO.index(name) + 1

@@ -81,6 +81,9 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
             missing.append(f"standalone task {task['taskArn'].rsplit('/', 1)[-1]} of {group or 'no group'}")
         else:
             services[group.removeprefix("service:")] = services.get(group.removeprefix("service:"), 0) + 1
+    listed, told = len(tasks), run.look.tasks
+    if told is None or listed < told:  # a thin answer proves nothing about the tasks that it leaves out
+        missing.append(f"ECS lists {listed} of {'?' if told is None else told} tasks")
     missing += _protected(run, tasks)
     for name, here in services.items():
         answer = ask_aws(run.client("ecs").describe_services, cluster=run.instance.cluster.name, services=[name])

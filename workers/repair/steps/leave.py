@@ -35,6 +35,11 @@ def drain(run: Run) -> Result:
     return _after(outcome, answer, "ECS")
 
 
+def heard_again(run: Run) -> None:
+    """It serves again: from now on silence is silence, and no longer because of us."""
+    Head.objects.filter(instance=run.instance).update(ended_by_us=False)
+
+
 def _state(run: Run, status: str) -> dict:
     return {
         "cluster": run.instance.cluster.name,
@@ -54,7 +59,7 @@ def standby(run: Run) -> Result:
     look = run.look
     if look.lifecycle == "Standby":
         if run.facts.get("decremented"):
-            return _raise_desired(run)
+            return raise_desired(run)
         return Done("in Standby; the group starts the replacement")
     return _enter_standby(run, decrement=False)
 
@@ -93,7 +98,7 @@ def _enter_standby(run: Run, *, decrement: bool) -> Result:
     return _after(outcome, answer, "Auto Scaling")
 
 
-def _raise_desired(run: Run) -> Result:
+def raise_desired(run: Run) -> Result:
     """It stands aside from an earlier reboot that lowered desired capacity: put it back, so that the group launches."""
     group, before = run.look.group, run.facts["desired_before"]
     if group["DesiredCapacity"] >= before:
@@ -114,7 +119,7 @@ def tasks(run: Run) -> Result:
     """Until every task has left; a dead host or a task that cannot be stopped by the policy's rule, with every proof."""
     look = run.look
     if look.container is None:
-        return Done("no longer registered with ECS")
+        return _unlisted(run)
     if look.ecs_status == "ACTIVE":
         return Ask("Somebody set it back to ACTIVE while it was drained.", (_DRAIN_AGAIN, _UNDO))
     if look.tasks == 0:
@@ -149,6 +154,20 @@ def tasks(run: Run) -> Result:
             ),
         )
     return Wait(5, f"{look.tasks} tasks still have to leave")
+
+
+def _unlisted(run: Run) -> Result:
+    """ECS does not list it: no proof that its tasks have stopped, since a forced deregistration leaves them running."""
+    if not run.instance.container_arn or run.facts.get("unregistered") or run.look.state in ("stopped", "terminated"):
+        return Done("not registered with ECS")
+    if "force_tasks" in run.repair.allowed:
+        return Done("a named person gave its tasks up")
+    if run.in_step_for() < run.span("disconnect_s", 300):
+        return Wait(5, "ECS does not list it at the moment")
+    return Ask(
+        "ECS lists it no longer: whether its tasks have stopped cannot be seen.",
+        (_AGAIN, _choice("force_tasks", "Give its tasks up and go on", "terminate_first"), _UNDO),
+    )
 
 
 def _choice(key: str, title: str, needs: str = "decide") -> dict[str, str]:

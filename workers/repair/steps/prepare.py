@@ -7,10 +7,9 @@ from django.db import transaction
 
 from healthboard import clock
 from healthboard.audit.record import record
-from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.seeing import why_blind
 from healthboard.people.actors import WORKER
-from healthboard.policies.reading import GOOD
+from healthboard.policies.reading import BAD, GOOD
 from healthboard.policies.resolve import resolve
 from workers.repair.look import ask_aws
 from workers.repair.results import Done, End, Result, Skip, Undo, Wait
@@ -28,11 +27,11 @@ def recheck(run: Run) -> Result:
 
 def cleared(run: Run) -> Result | None:
     """An `Undo` where the evidence no longer carries this repair; None where it does."""
-    if run.repair.action not in ("REPLACE", "REBOOT", "RELOCATE"):
+    if run.repair.action not in ("REPLACE", "REBOOT", "RELOCATE") or run.facts.get("insisted"):
         return None
     seen = run.reading.assessment
     if run.repair.automatic:
-        if seen.verdict != Verdict.HARDWARE:
+        if seen.verdict not in BAD:
             return Undo(f"the evidence now reads {seen.verdict}: {seen.why}")
         answer = resolve(seen.verdict, seen.codes, seen.action, seen.may_act, run.reading.policy.values)
         if answer.mode != "auto" and "dead_host" not in run.repair.allowed:
@@ -48,7 +47,7 @@ def still_bad(run: Run) -> Result | None:
         return Wait(30, reasons[0])
     run.__dict__.pop("reading", None)
     seen = run.reading.assessment
-    if seen.verdict in GOOD:
+    if seen.verdict in GOOD and not run.facts.get("insisted"):
         return Undo(f"recovered before the irreversible step: {seen.why or seen.verdict}")
     return None
 
@@ -151,9 +150,12 @@ def keep(run: Run) -> Result:
                 "evidence": freeze(seen.events, seen.readings, seen.context, thresholds=seen.thresholds, now=seen.at),
             },
         )  # fmt: skip
+    group = run.look.group or {}
     run.remember(
         boot_before=run.instance.boot_id,
-        desired_before=(run.look.group or {}).get("DesiredCapacity"),
+        # of before the first step out of the group: a heavier action that follows a reboot finds it lowered
+        desired_before=run.facts.get("desired_before", group.get("DesiredCapacity")),
+        group=group.get("AutoScalingGroupName"),
         launch_time=str(run.look.ec2.get("LaunchTime", "")),
         purchase=run.instance.purchase,
         **({} if run.look.container else {"unregistered": True}),

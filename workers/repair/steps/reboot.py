@@ -9,7 +9,7 @@ from healthboard.fleet.models import NodeRequest
 from healthboard.policies.reading import BAD, GOOD
 from workers.repair.results import Ask, Climb, Done, Result, Skip, Wait
 from workers.repair.run import PASSING, Run
-from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _after, _choice, _state
+from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _after, _choice, _state, heard_again
 from workers.repair.steps.prepare import still_bad
 
 _REPLACE = _choice("replace", "Replace it")
@@ -158,6 +158,7 @@ def activate(run: Run) -> Result:
     if run.facts.get("drained_by_other"):
         return Skip("somebody else had drained it: left as it was")
     if look.ecs_status == "ACTIVE":
+        heard_again(run)
         return Done("ACTIVE")
     ours = run.calls("UpdateContainerInstancesState", **_state(run, "ACTIVE"))
     if run.settling(ours):

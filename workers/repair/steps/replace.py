@@ -49,7 +49,7 @@ def launch(run: Run) -> Result:
         if run.late("launch_timeout_s", 900):
             return Ask(
                 f"No capacity for {run.instance.instance_type}: {outcome}. The drained machine is kept.",
-                (_choice("wait_longer", "Keep trying"), _FIRST, _UNDO),
+                (_choice("wait_longer", "Keep trying"), *(() if run.look.gone else (_FIRST, _UNDO))),
             )
         return Wait(60, f"no capacity for a replacement ({outcome}); the drained machine is kept, trying again")
     return Ask(f"EC2 refused the launch: {outcome} {answer.get('message', '')}", (_AGAIN, _UNDO))
@@ -95,13 +95,13 @@ def _bind(run: Run, instance_id: str) -> Result:
 def replacement(run: Run) -> Result:
     """Wait until it serves: registered, connected, same GPUs, good, soaked."""
     if run.repair.replacement_id is None:
-        found = _launched_by_group(run)
+        found = launched_by_group(run)
         if found is None:
             if run.late("launch_timeout_s", 900):
                 why = run.facts.get("group_says") or "the group has launched nothing"
                 return Ask(
                     f"No replacement: {why}. The drained machine is kept.",
-                    (_choice("wait_longer", "Wait longer"), _UNDO),
+                    (_choice("wait_longer", "Wait longer"), *(() if run.look.gone else (_FIRST, _UNDO))),
                 )
             return Wait(5, run.facts.get("group_says") or "the group is starting a replacement")
     new = run.repair.replacement
@@ -128,9 +128,9 @@ def replacement(run: Run) -> Result:
     return Wait(5, f"{new}: {problem.why}")
 
 
-def _launched_by_group(run: Run) -> str | None:
+def launched_by_group(run: Run) -> str | None:
     """Attribute the group's launch by its scaling activity, and bind it under the pool's lock."""
-    name = (run.look.group or {}).get("AutoScalingGroupName")
+    name = (run.look.group or {}).get("AutoScalingGroupName") or run.facts.get("group")
     begun = run.facts.get("standby_at")
     if not name or not begun:
         return None
@@ -212,7 +212,7 @@ def may_end(run: Run) -> Result | None:
             return Undo("there is no replacement")
         new.refresh_from_db()
         if problem := why_not_serving(run, new):
-            return Wait(10, f"the replacement stopped serving: {problem.why}")
+            return _held_up(run, f"the replacement stopped serving: {problem.why}")
     container = run.look.container
     if container is None or run.look.tasks == 0 or "force_tasks" in allowed:
         return None
@@ -224,7 +224,14 @@ def may_end(run: Run) -> Result | None:
         left = rule(run, here)
         if left is not None and left.proven and left.allowed:
             return None
-    return Wait(5, f"{run.look.tasks} tasks are on it again")
+    return _held_up(run, f"{run.look.tasks} tasks are on it again")
+
+
+def _held_up(run: Run, why: str) -> Result:
+    """What stands against the end for too long is a person's to answer."""
+    if not run.late("launch_timeout_s", 900):
+        return Wait(10, why)
+    return Ask(f"It cannot be ended: {why}", (_choice("wait_longer", "Wait longer"), _UNDO))
 
 
 def deregister(run: Run) -> Result:

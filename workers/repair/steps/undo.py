@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from healthboard import clock
 from healthboard.fleet.models import Instance
-from workers.repair.look import Look, look_at
+from healthboard.repairs import lifecycle
+from workers.repair.look import Look, ask_aws, look_at
 from workers.repair.results import Ask, Done, Result, Skip, Wait
 from workers.repair.run import Run
-from workers.repair.steps.leave import _AGAIN, TRIES, _after, _choice, _state
+from workers.repair.steps.leave import _AGAIN, TRIES, _after, _choice, _state, heard_again
+from workers.repair.steps.replace import launched_by_group
 
 _LEAVE = _choice("leave", "Leave it as it is")
 
@@ -15,9 +16,11 @@ _LEAVE = _choice("leave", "Leave it as it is")
 def undo_standby(run: Run) -> Result:
     look = run.look
     entered = run.calls("EnterStandby")
+    ours = run.calls("ExitStandby")
+    if look.lifecycle == "InService" and not look.gone and not ours and run.settling(entered):
+        return Wait(3, "whether it enters Standby shows in a moment")
     if look.gone or not entered or look.lifecycle in ("InService", ""):
         return Skip("it is not in Standby because of us")
-    ours = run.calls("ExitStandby")
     if look.lifecycle.startswith("Pending") or look.lifecycle == "EnteringStandby" or run.settling(ours):
         return Wait(3, f"rejoining ({look.lifecycle})")
     if len(ours) >= TRIES:
@@ -35,9 +38,12 @@ def undo_drain(run: Run) -> Result:
         return Skip("no longer registered")
     if run.facts.get("drained_by_other") or not (drained or run.facts.get("inherited_drain")):
         return Skip("we did not drain it")
-    if look.ecs_status == "ACTIVE":
-        return Done("ACTIVE")
     ours = run.calls("UpdateContainerInstancesState", **_state(run, "ACTIVE"))
+    if look.ecs_status == "ACTIVE":
+        if not ours and run.settling(drained):
+            return Wait(3, "whether our drain took shows in a moment")
+        heard_again(run)
+        return Done("ACTIVE")
     if run.settling(ours):
         return Wait(3, "waiting for ECS to show ACTIVE")
     if len(ours) >= TRIES:
@@ -51,6 +57,8 @@ def undo_surplus(run: Run) -> Result:
     new = _surplus(run)
     if new is None:
         return Skip("nothing of ours is left over")
+    if not isinstance(new, Instance):
+        return new
     look = look_at(new)
     if look.gone:
         return Done(f"{new} is gone already")
@@ -75,6 +83,8 @@ def undo_launch(run: Run) -> Result:
     new = _surplus(run)
     if new is None:
         return Skip("nothing of ours is left over")
+    if not isinstance(new, Instance):
+        return new
     look: Look = look_at(new)
     if look.gone:
         return Done(f"{new} was ended")
@@ -88,9 +98,6 @@ def undo_launch(run: Run) -> Result:
     if len(ours) >= TRIES:
         return Ask(f"Our surplus instance {new} cannot be ended.", (_AGAIN, _LEAVE))
     if in_group:
-        before, group = run.facts.get("desired_before"), look.group
-        if before is not None and group["DesiredCapacity"] <= before:
-            return Skip(f"the group needs {new}: desired capacity is {group['DesiredCapacity']}")
         request = {"InstanceId": new.instance_id, "ShouldDecrementDesiredCapacity": True}
         outcome, answer = run.change("autoscaling", operation, request, target=new.instance_id)
     else:
@@ -98,12 +105,48 @@ def undo_launch(run: Run) -> Result:
     return _after(outcome, answer, "AWS")
 
 
-def _surplus(run: Run) -> Instance | None:
-    """What this repair launched, while the old machine lives on."""
+def _surplus(run: Run) -> Instance | Result | None:
+    """What this repair launched and nobody needs now that the old machine stays; a `Wait` or `Ask` while it is sought."""
     new = run.repair.replacement
-    if new is None and (made := run.facts.get("launched_id")):
-        new = Instance.objects.filter(account=run.instance.account, instance_id=made).first()
-    if new is None or run.look.gone:
+    if new is None:
+        sought = _sought_in_group(run) if run.repair.owner == "GROUP" else _sought_by_token(run)
+        if sought is not None:
+            return sought
+        new = run.repair.replacement
+    if new is None or (run.repair.owner != "GROUP" and run.look.gone):
         return None
     new.refresh_from_db()
-    return new if new.gone_at is None or clock.now() < new.gone_at else None
+    if new.gone_at is not None:
+        return None
+    member = look_at(new)
+    before = run.facts.get("desired_before")
+    if member.lifecycle and member.group and before is not None and member.group["DesiredCapacity"] <= before:
+        return None  # the group wants it: ended, it would be launched anew
+    return new
+
+
+def _sought_in_group(run: Run) -> Result | None:
+    """Our Standby made the group launch; where that is not attributed yet, coming back left it one too large."""
+    group, before = run.look.group, run.facts.get("desired_before")
+    if group is None or before is None or not run.calls("ExitStandby") or group["DesiredCapacity"] <= before:
+        return None
+    if launched_by_group(run):
+        return None
+    name = group["AutoScalingGroupName"]
+    if run.late("launch_timeout_s", 900):
+        return Ask(f"{name} wants one more than before, and its launch cannot be found.", (_AGAIN, _LEAVE))
+    return Wait(5, f"looking for what {name} launched because of us")
+
+
+def _sought_by_token(run: Run) -> Result | None:
+    """A launch whose answer was lost is found by its token; that none is found yet proves nothing for a while."""
+    made = run.calls("RunInstances")
+    if not made:
+        return None
+    wanted = [{"Name": "client-token", "Values": [made[-1].token]}]
+    answer = ask_aws(run.client("ec2").describe_instances, Filters=wanted)
+    found = [i["InstanceId"] for r in answer["Reservations"] for i in r["Instances"]]
+    if found:
+        lifecycle.assign_replacement(run.repair, found[0])
+        return None
+    return Wait(5, "looking for what was launched because of us") if run.settling(made, 300) else None

@@ -1,0 +1,221 @@
+"""What stands against a replacement is known before anything is drained; without one the old machine is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.refusals import NotAllowed
+from healthboard.repairs.lifecycle import answer
+from healthboard.sandbox.entities import Reservation
+from tests.repairs.driver import person
+
+DRAIN = "UpdateContainerInstancesState"
+
+
+@pytest.fixture
+def solo(db, drives):
+    return drives("solo=template:3")
+
+
+@pytest.fixture
+def train(db, drives):
+    return drives("train=group:3")
+
+
+def at_maximum(drive, machine):
+    drive.group().maximum = drive.group().desired
+
+
+def launching_suspended(drive, machine):
+    drive.group().suspended = ["Launch"]
+
+
+def refreshing(drive, machine):
+    drive.group().refreshes = [
+        {"InstanceRefreshId": "r-1", "AutoScalingGroupName": "train-asg", "Status": "InProgress", "StartTime": 0.0}
+    ]
+
+
+@pytest.mark.parametrize("hinder", [at_maximum, launching_suspended, refreshing])
+def test_without_room_in_the_group_nothing_is_drained(train, hinder):
+    machine = train.machine("train")
+    hinder(train, machine)
+    train.inject(machine, "XID_79", 0)
+    repair = train.repaired(machine)
+    assert (repair.state, repair.outcome) == ("FAILED", "NO_ROOM")
+    assert not train.calls()
+    case = train.case(machine)
+    assert case.state == "WAITING" and case.why_waiting == repair.outcome_why and repair.outcome_why
+    train.steps(20)
+    assert train.repair(machine).pk == repair.pk  # not tried again by itself
+    train.sound()
+
+
+def test_at_the_groups_minimum_no_member_steps_aside_for_a_reboot(train):
+    machine = train.machine("train")
+    train.group().minimum = train.group().desired
+    train.inject(machine, "XID_95", 0)
+    repair = train.repaired(machine)
+    assert (repair.state, repair.outcome) == ("FAILED", "NO_ROOM")
+    assert not train.calls()
+
+
+def test_with_termination_protection_nothing_is_drained(solo):
+    machine = solo.machine("solo")
+    machine.protected = True
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.repaired(machine)
+    assert (repair.state, repair.outcome) == ("FAILED", "NO_ROOM")
+    assert "protection" in repair.outcome_why and not solo.calls()
+
+
+def test_a_full_reservation_goes_straight_to_a_person(solo):
+    machine = solo.machine("solo")
+    reserve(solo, machine, free=0)
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.repaired(machine)
+    assert (repair.state, repair.outcome) == ("FAILED", "NO_ROOM")
+    assert "full" in repair.outcome_why and not solo.calls()
+
+
+def reserve(drive, machine, free):
+    world = drive.fleet.world
+    with drive.fleet.engine.sandbox.lock:
+        world.add(
+            Reservation(
+                id="cr-0123456789abcdef0", type=machine.type, zone=machine.zone, total=1 + free, created_at=world.now()
+            )
+        )
+        machine.reservation = "cr-0123456789abcdef0"
+
+
+def no_capacity(drive, machine):
+    for zone in drive.fleet.world.zones:
+        for other in drive.fleet.pool(machine.pool):
+            if other.zone == zone:
+                drive.inject(other, "NO_CAPACITY")
+
+
+def test_without_capacity_the_drained_machine_is_kept_and_a_person_is_asked(solo):
+    machine = solo.machine("solo")
+    no_capacity(solo, machine)
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.asking(machine, within=600)
+    assert repair.step == "launch" and "capacity" in repair.why_waiting
+    assert solo.fleet.container(machine).status == "DRAINING" and machine.state == "running"
+    assert solo.calls() == {DRAIN: 1}
+    assert {c["key"] for c in repair.facts["choices"]} == {"wait_longer", "terminate_first", "undo"}
+    solo.sound()
+
+
+def test_only_a_named_approver_may_have_it_terminated_first(solo):
+    machine = solo.machine("solo")
+    no_capacity(solo, machine)
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.asking(machine, within=600)
+    refused = [person("operator"), person("approver", recent=False), person("admin")]
+    for actor in refused:
+        with pytest.raises(NotAllowed):
+            answer(repair.pk, actor=actor, choice="terminate_first", reason="it must")
+    solo.mend(machine, "NO_CAPACITY")  # what it gives back can be had again
+    answer(repair.pk, actor=person("approver"), choice="terminate_first", reason="it must")
+    repair = solo.repaired(machine, within=600)
+    assert (repair.state, repair.outcome) == ("SUCCEEDED", "REPLACED"), solo.said()
+    assert solo.calls(machine)["TerminateInstances"] == 1
+    assert solo.calls()["RunInstances"] == 1
+    solo.sound()
+
+
+def test_undo_after_no_capacity_brings_the_machine_back(solo):
+    machine = solo.machine("solo")
+    no_capacity(solo, machine)
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.asking(machine, within=600)
+    answer(repair.pk, actor=person("operator"), choice="undo", reason="keep it")
+    repair = solo.repaired(machine)
+    assert repair.state == "CANCELLED"
+    assert solo.fleet.container(machine).status == "ACTIVE"
+    assert solo.calls() == {DRAIN: 2}
+    solo.sound()
+
+
+def test_a_group_without_capacity_keeps_the_machine_and_asks(train):
+    machine = train.machine("train")
+    no_capacity(train, machine)
+    train.inject(machine, "XID_79", 0)
+    repair = train.asking(machine, within=600)
+    assert repair.step == "replacement" and "capacity" in repair.why_waiting
+    assert machine.state == "running" and train.group().members[machine.id]["state"] == "Standby"
+    assert {c["key"] for c in repair.facts["choices"]} == {"wait_longer", "terminate_first", "undo"}
+    train.sound()
+
+
+def test_a_group_without_capacity_may_be_told_to_terminate_first(train):
+    machine = train.machine("train")
+    no_capacity(train, machine)
+    train.inject(machine, "XID_79", 0)
+    repair = train.asking(machine, within=600)
+    answer(repair.pk, actor=person("approver"), choice="terminate_first", reason="it must")
+    train.until(lambda: machine.state == "terminated", 200)
+    for other in list(train.fleet.world.instances.values()):
+        train.mend(other, "NO_CAPACITY")
+    repair = train.repaired(machine, within=600)
+    assert (repair.state, repair.outcome) == ("SUCCEEDED", "REPLACED"), train.said()
+    assert train.group().desired == 3
+    train.sound()
+
+
+def test_a_replacement_with_the_same_fault_asks_and_ends_nothing(solo):
+    machine = solo.machine("solo")
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "replacement")
+    new = solo.repair(machine).replacement.instance_id
+    solo.until(lambda: solo.fleet.world.container_of.get(new), 60)
+    solo.inject(solo.fleet.world.instances[new], "XID_79", 0)
+    repair = solo.asking(machine)
+    assert "broken too" in repair.why_waiting
+    assert machine.state == "running"
+    answer(repair.pk, actor=person("operator"), choice="undo", reason="no good")
+    repair = solo.repaired(machine)
+    assert repair.state == "CANCELLED"
+    assert solo.fleet.world.instances[new].state in ("shutting-down", "terminated")
+    assert solo.fleet.container(machine).status == "ACTIVE"
+    solo.sound()
+
+
+def test_a_replacement_of_another_type_asks(solo):
+    machine = solo.machine("solo")
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "replacement")
+    new = solo.repair(machine).replacement.instance_id
+    solo.fleet.world.instances[new].type = "g6e.12xlarge"
+    repair = solo.asking(machine)
+    assert "g6e.12xlarge" in repair.why_waiting and machine.state == "running"
+
+
+def test_a_replacement_on_condemned_hardware_asks(solo):
+    machine = solo.machine("solo")
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "replacement")
+    new = solo.repair(machine).replacement.instance_id
+    solo.until(lambda: solo.fleet.world.container_of.get(new) and solo.row(new).gpus.exists(), 90)
+    from healthboard import clock
+
+    solo.row(new).gpus.filter(index=1).update(condemned_at=clock.now(), condemned_why="XID_79, repair 1")
+    repair = solo.asking(machine)
+    assert "condemned" in repair.why_waiting and machine.state == "running"
+
+
+def test_a_group_that_launches_for_another_reason_gives_each_repair_its_own(train):
+    """Two repairs of one group never share a launch."""
+    machine = train.machine("train")
+    train.inject(machine, "XID_79", 0)
+    train.at_step(machine, "replacement")
+    with train.fleet.engine.sandbox.lock:
+        train.group().desired += 1  # somebody scales out meanwhile
+    repair = train.repaired(machine)
+    assert repair.outcome == "REPLACED"
+    assert train.group().desired == 4
+    train.sound()
+
+
