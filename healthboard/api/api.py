@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ninja import NinjaAPI
 
 from healthboard.api import decisions, errors, lists
 from healthboard.api.auth import Session, Token
 
-api = NinjaAPI(
+
+class Api(NinjaAPI):
+    def get_openapi_schema(self, **options: Any) -> Any:
+        """With what the parser does: an empty parameter is one left out, as a form sends it."""
+        described = super().get_openapi_schema(**options)
+        for operations in described["paths"].values():
+            for operation in operations.values():
+                for parameter in operation.get("parameters", ()):
+                    if parameter["in"] == "query":
+                        parameter["allowEmptyValue"] = True
+        return described
+
+
+api = Api(
     title="healthboard",
     version="1",
     description="Health cases of GPU machines on Amazon ECS and EC2, what was decided about them, and their repair.",

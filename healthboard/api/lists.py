@@ -105,7 +105,9 @@ def repair(request: HttpRequest, repair_id: Id):
     return views.repair_detail(row)
 
 
-@router.get("/instances", response={200: schemas.InstanceList, **READ}, operation_id="list_instances", openapi_extra=CSV)
+@router.get(
+    "/instances", response={200: schemas.InstanceList, **READ}, operation_id="list_instances", openapi_extra=CSV
+)
 def instances(
     request: HttpRequest,
     instance: OneInstance = None,

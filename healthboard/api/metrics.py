@@ -52,7 +52,9 @@ class Numbers:
         yield out
         asking = Repair.objects.filter(state="ASKING").order_by("opened_at").values_list("opened_at", flat=True).first()
         age = (now - asking).total_seconds() if asking else 0
-        yield GaugeMetricFamily("healthboard_repair_asking_oldest_seconds", "Age of the oldest asking repair", value=age)
+        yield GaugeMetricFamily(
+            "healthboard_repair_asking_oldest_seconds", "Age of the oldest asking repair", value=age
+        )
         out = GaugeMetricFamily("healthboard_budget_taken", "Units of the budget that repairs hold", labels=["pool"])
         rows = Occupancy.objects.filter(released_at=None).values_list("pool__name").annotate(n=Count("pk")).order_by()
         for pool, count in rows:
@@ -71,7 +73,9 @@ class Numbers:
             blinds.add_metric(values, int(blind(source, now)))
         yield ages
         yield blinds
-        last = Instance.objects.exclude(evaluated_at=None).order_by("-evaluated_at").values_list("evaluated_at", flat=True)
+        last = (
+            Instance.objects.exclude(evaluated_at=None).order_by("-evaluated_at").values_list("evaluated_at", flat=True)
+        )
         if newest := last.first():
             age = max((now - newest).total_seconds(), 0)
             yield GaugeMetricFamily("healthboard_decision_age_seconds", "Since an instance was last read", value=age)
@@ -88,7 +92,9 @@ class Numbers:
 
     def _brakes(self) -> Iterator[GaugeMetricFamily]:
         switch = Switch.objects.order_by("pk").first()
-        yield GaugeMetricFamily("healthboard_stopped", "1 if the stop switch is thrown", value=int(bool(switch and switch.stopped)))
+        yield GaugeMetricFamily(
+            "healthboard_stopped", "1 if the stop switch is thrown", value=int(bool(switch and switch.stopped))
+        )
         yield GaugeMetricFamily("healthboard_acting", "1 if it acts at all", value=int(bool(switch and switch.acting)))
         counts = dict(Breaker.objects.filter(released_at=None).values_list("kind").annotate(n=Count("pk")).order_by())
         out = GaugeMetricFamily("healthboard_breakers_open", "Open breakers by kind", labels=["kind"])
