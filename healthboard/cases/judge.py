@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from healthboard import clock
+from healthboard.diagnosis.signals import Assessment
 from healthboard.fleet.models import Instance, Owner
-from healthboard.policies.reading import Reread
+from healthboard.policies.reading import BAD, Reread
 from healthboard.policies.resolve import resolve
 from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import TOUCHABLE, recipe
@@ -49,7 +50,7 @@ def judge(instance: Instance, seen: Reread) -> Judgement:
     if watch:
         action = "REPLACE"
         why = f"its group replaces it by itself; healthboard drains, watches and records ({why})"
-    dead = not watch and action in ("REPLACE", "REBOOT") and instance.agent_connected is False
+    dead = not watch and action in ("REPLACE", "REBOOT") and _cannot_drain(a)
     if mode == "auto" and not recipe(action, instance.owner, watch=watch):
         mode, why = "ask", f"{action} is not possible for {Owner(instance.owner).label}: a person decides"
     if mode == "auto" and dead and seen.policy.values.get("dead_host") != "auto":
@@ -57,6 +58,13 @@ def judge(instance: Instance, seen: Reread) -> Judgement:
     if mode == "auto" and (spent := _tries_spent(instance, seen.policy.values)):
         mode, why = "ask", spent
     return Judgement(mode, action, why, watch=watch, dead_host=dead)
+
+
+def _cannot_drain(a: Assessment) -> bool:
+    """The host is gone or its agent stays away: a planned reconnect of some seconds is neither."""
+    return any(
+        f.code == "EC2_SYSTEM_IMPAIRED" or (f.code == "ECS_AGENT_DISCONNECTED" and f.verdict in BAD) for f in a.findings
+    )
 
 
 def untouchable(instance: Instance) -> str:
