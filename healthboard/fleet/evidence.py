@@ -25,7 +25,14 @@ INTERVALS = 500
 
 def load(instance: Instance, *, now: datetime) -> tuple[list[Event], list[Reading], Context]:
     """Events oldest first, readings oldest first, and the context, as they were known at `now`."""
-    return _events(instance, now), _readings(instance, now), context_of(instance)
+    events, readings, context = _events(instance, now), _readings(instance, now), context_of(instance)
+    told = {x.gpu for x in (*events, *readings) if x.gpu} - set(context.expected_uuids)
+    away = set()
+    if told:  # hardware that was exchanged speaks of another machine: after a move to another host, say
+        known = Gpu.objects.filter(account=instance.account_id, uuid__in=told)
+        away = set(known.exclude(instance=instance).values_list("uuid", flat=True))
+        away |= set(known.filter(instance=None).values_list("uuid", flat=True))
+    return [e for e in events if e.gpu not in away], [r for r in readings if r.gpu not in away], context
 
 
 def context_of(instance: Instance) -> Context:

@@ -4,6 +4,7 @@ import pytest
 
 from healthboard import aws, clock, wake
 from tests.repairs import driver
+from workers.repair import engine
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def drives(tmp_path, monkeypatch):
     def make(pools: str = "train=group:4,solo=template:4", **more) -> driver.Drive:
         made.append(driver.Drive(tmp_path, pools, **more))
         made[-1].begin()
+        made[-1].one_pass = lambda: monkeypatch.setattr(engine, "PASSES", 1)
         return made[-1]
 
     yield make

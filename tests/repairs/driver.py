@@ -33,6 +33,8 @@ from workers.verify import carry
 #: calls that change something, as the sandbox logs them
 CHANGING = invariants.CHANGING
 COLLECT_S, LOOK_S, BREADTH_S = 6.0, 5.0, 3.0
+#: what a healthy node waits longer: bystanders only take time
+QUIET_S = 6.0
 
 
 class Still:
@@ -70,6 +72,7 @@ class Drive:
         self.due = {"collect": 0.0, "look": 0.0, "breadth": 0.0}
         self.hands: list[Callable[[], Any]] = []  # what others do, asked at every step
         self.working = True  # repairs are carried on
+        self.one_pass: Callable[[], None] = lambda: None  # from then on a claim takes one step at most
         self._set()
 
     def begin(self) -> None:
@@ -146,6 +149,8 @@ class Drive:
                 status, answer = 200, node_intake.take(row, report)
             with sandbox.lock:
                 self.crew._done(job, status, answer)
+                if not job.world.instances[job.instance].faults and not job.node.running and not answer.get("requests"):
+                    job.node.due += QUIET_S
 
     def sweep(self) -> None:
         from healthboard.repairs import lifecycle

@@ -91,8 +91,7 @@ def test_a_group_member_is_rebooted_aside_and_comes_back(train):
     machine = train.machine("train")
     boot = machine.boot_id
     train.inject(machine, "XID_95", 1)
-    train.at_step(machine, "reboot")
-    train.step()
+    train.until(lambda: train.calls(machine)["RebootInstances"], 120)
     assert train.group().desired == 2
     repair = train.repaired(machine)
     assert (repair.state, repair.outcome) == ("SUCCEEDED", "REBOOTED")

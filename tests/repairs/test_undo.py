@@ -1,0 +1,169 @@
+"""Stopped between any two steps, a repair takes back what it did, all of it, and nothing that anybody else did."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.cases.answers import undo
+from healthboard.refusals import Closed
+from healthboard.repairs.lifecycle import ask_stop
+from healthboard.repairs.models import Occupancy
+from tests.repairs.driver import person
+
+DRAIN = "UpdateContainerInstancesState"
+
+POOLS = {"train": "train=group:3", "solo": "solo=template:3"}
+#: before the irreversible step, by action and pool
+STEPS = {
+    ("XID_79", "train"): ("drain", "standby", "replacement", "tasks"),
+    ("XID_79", "solo"): ("drain", "launch", "replacement", "tasks"),
+    ("XID_95", "train"): ("drain", "step_aside", "tasks", "reboot"),
+    ("XID_95", "solo"): ("drain", "tasks", "reboot"),
+}
+CASES = [(code, pool, step) for (code, pool), steps in STEPS.items() for step in steps]
+
+
+def restored(drive, machine, pool, size=3):
+    world = drive.fleet.world
+    assert machine.state == "running"
+    assert drive.fleet.container(machine).status == "ACTIVE"
+    alive = [i for i in world.instances.values() if i.state in ("running", "pending") and i.pool == pool]
+    assert len(alive) == size, [i.id for i in alive]
+    if pool == "train":
+        group = drive.group()
+        assert group.desired == size
+        assert [m["state"] for m in group.members.values() if m["state"] != "Terminating"] == ["InService"] * size
+    assert not [c for c in world.containers.values() if c.status == "DRAINING"]
+    assert not Occupancy.objects.filter(released_at=None).exists()
+    drive.sound()
+
+
+@pytest.mark.parametrize(("code", "pool", "step"), CASES)
+def test_stopped_at_a_step_everything_is_as_before(db, drives, code, pool, step):
+    drive = drives(POOLS[pool])
+    drive.one_pass()
+    machine = drive.machine(pool)
+    drive.inject(machine, code, 0)
+    drive.at_step(machine, step)
+    ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    repair = drive.repaired(machine)
+    assert repair.state == "CANCELLED", drive.said()
+    assert not drive.calls(machine)["TerminateInstances"] and not drive.calls(machine)["RebootInstances"]
+    drive.until(lambda: all(i.state != "shutting-down" for i in drive.fleet.world.instances.values()), 30)
+    restored(drive, machine, pool)
+    case = drive.case(machine)
+    assert case.state == "WAITING"
+    drive.steps(15)
+    assert drive.repair(machine).pk == repair.pk, "after a person's stop nothing starts by itself again"
+
+
+def test_an_undo_in_its_window_makes_no_call_at_all(db, drives):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_119", 0)
+    case = drive.opened(machine)
+    drive.decide(case, action="")
+    drive.steps(10)
+    undo(case.pk, actor=person("operator"))
+    drive.steps(40)
+    assert not drive.calls()
+    case.refresh_from_db()
+    assert case.state == "WAITING"
+    assert drive.repair(machine).state == "CANCELLED"
+    assert case.decisions.get().outcome == "UNDONE"
+    drive.sound()
+
+
+def test_after_the_irreversible_step_it_is_too_late(db, drives):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "terminate")
+    drive.until(lambda: drive.calls(machine)["TerminateInstances"], 30)
+    with pytest.raises(Closed):
+        ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    assert drive.repaired(machine).outcome == "REPLACED"
+
+
+def test_a_stop_is_heard_while_it_asks(db, drives):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "replacement")
+    drive.fleet.world.instances[drive.repair(machine).replacement.instance_id].type = "g6e.12xlarge"
+    repair = drive.asking(machine)
+    ask_stop(repair.pk, actor=person("operator"))
+    repair = drive.repaired(machine)
+    assert repair.state == "CANCELLED"
+    assert drive.fleet.container(machine).status == "ACTIVE"
+    assert not drive.calls(machine)["TerminateInstances"]
+
+
+@pytest.mark.parametrize("step", ["drain", "launch", "tasks"])
+def test_what_somebody_else_drained_stays_drained(db, drives, step):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.fleet.drain(machine)
+    drive.steps(7)
+    drive.one_pass()
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, step)
+    ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    repair = drive.repaired(machine)
+    assert repair.state == "CANCELLED"
+    assert drive.fleet.container(machine).status == "DRAINING"
+    assert drive.calls(machine) == {DRAIN: 1}  # the other's own
+
+
+def test_a_reboot_leaves_drained_what_somebody_else_had_drained(db, drives):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.fleet.drain(machine)
+    drive.steps(7)
+    drive.inject(machine, "XID_95", 0)
+    repair = drive.repaired(machine, within=500)
+    assert (repair.state, repair.outcome) == ("SUCCEEDED", "REBOOTED")
+    assert drive.fleet.container(machine).status == "DRAINING"
+    assert drive.calls(machine) == {DRAIN: 1, "RebootInstances": 1}
+
+
+def test_a_launch_whose_answer_was_lost_is_found_and_removed(db, drives):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.rules({"service": "ec2", "operation": "RunInstances", "do": "drop_after", "times": 1})
+    drive.until(lambda: drive.repair(machine).calls.filter(operation="RunInstances", outcome="unknown").exists(), 60, 0.5)
+    assert drive.repair(machine).replacement is None
+    ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    repair = drive.repaired(machine)
+    assert repair.state == "CANCELLED"
+    drive.until(lambda: all(i.state != "shutting-down" for i in drive.fleet.world.instances.values()), 30)
+    restored(drive, machine, "solo")
+
+
+def test_evidence_that_clears_undoes_a_repair_before_its_irreversible_step(db, drives):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_154", 0)
+    drive.one_pass()
+    drive.at_step(machine, "tasks")
+    drive.mend(machine, "XID_154")
+    repair = drive.repaired(machine)
+    assert repair.state == "CANCELLED" and not drive.calls(machine)["RebootInstances"]
+    assert drive.fleet.container(machine).status == "ACTIVE"
+    drive.until(lambda: drive.case(machine).state == "CLOSED", 90)
+    assert drive.case(machine).resolution == "CLEARED"
+
+
+def test_back_in_service_a_silent_node_counts_as_silent_again(db, drives):
+    from healthboard.fleet.models import Head
+
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.one_pass()
+    drive.at_step(machine, "tasks")
+    assert Head.objects.filter(instance__instance_id=machine.id, ended_by_us=True).exists()
+    ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    drive.repaired(machine)
+    assert not Head.objects.filter(instance__instance_id=machine.id, ended_by_us=True).exists()
