@@ -166,8 +166,18 @@ class Stack:
             if self.process.poll() is not None:
                 raise AssertionError(f"the supervisor ended: {self.said()[-2000:]}")
             if time.monotonic() > end:
-                raise AssertionError(f"waited {limit:.0f} s in vain for {what}")
+                raise AssertionError(f"waited {limit:.0f} s in vain for {what}\n{self.standing()}")
             time.sleep(0.5)
+
+    def standing(self) -> str:
+        """What stands open and why, for a failed wait."""
+        return self.shell(
+            "from healthboard.repairs.models import *;from healthboard.cases.models import *;"
+            "[print('repair', r.pk, r.instance, r.action, r.state, r.step, r.why_waiting) for r in"
+            " Repair.objects.filter(closed_at=None)];"
+            "[print('case', c.pk, c.instance, c.state, c.verdict, c.codes, c.why_waiting) for c in"
+            " Case.objects.filter(closed_at=None)]"
+        )
 
     def case_of(self, instance: str, limit: float = 20) -> dict[str, Any]:
         return self.until(lambda: next(iter(self.cases(instance)), None), limit, f"a case of {instance}")
