@@ -1,0 +1,123 @@
+"""`make run` by its own hand: what it prints, the log-in, children that come back, and its two ways to end."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.services import spare_port
+
+pytestmark = pytest.mark.loop
+ROOT = Path(__file__).resolve().parents[2]
+CHILDREN = ("web", "worker", "beat", "sandbox", "valkey")
+
+
+class Make:
+    """One `make run` in a process group of its own, as a terminal starts it."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "HEALTHBOARD_", "DJANGO_"))}
+        for name in ("DATABASE_URL", "REDIS_URL", "MAKEFLAGS", "MAKELEVEL"):
+            clean.pop(name, None)
+        # a proxy that nobody answers at: loopback must not go through it
+        proxy = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+        self.home, self.port, self.env = home, port, {**clean, **proxy, "HEALTHBOARD_HOME": str(home), "PORT": str(port)}
+        home.mkdir(exist_ok=True)
+        self.out = home / "make.out"
+        with self.out.open("w") as out:
+            self.process = subprocess.Popen(
+                ["make", "run"], cwd=ROOT, env=self.env, stdout=out, stderr=out, start_new_session=True
+            )
+
+    def ready(self, limit: float = 90) -> str:
+        end = time.monotonic() + limit
+        while "Ctrl-C" not in self.out.read_text():
+            assert self.process.poll() is None and time.monotonic() < end, self.out.read_text()
+            time.sleep(0.2)
+        return self.out.read_text()
+
+    def pids(self) -> dict[str, int]:
+        return {name: int((self.home / "run" / f"{name}.pid").read_text()) for name in CHILDREN}
+
+    def ended(self, pids: dict[str, int]) -> None:
+        self.process.wait(30)
+        left = {name: pid for name, pid in pids.items() if Path(f"/proc/{pid}").exists()}
+        assert not left and not list((self.home / "run").glob("*.pid")), left
+
+    def status(self) -> dict:
+        done = subprocess.run(
+            ["python3", "manage.py", "sandbox", "status", "--json"], cwd=ROOT, env=self.env, capture_output=True,
+            text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def start(tmp_path):
+    if not (ROOT / ".venv" / ".installed").exists():
+        pytest.skip("the packages were not installed by `make install`")
+    made, port = [], spare_port()
+
+    def begin() -> Make:
+        made.append(Make(tmp_path / "home", port))
+        return made[-1]
+
+    yield begin
+    for one in made:
+        if one.process.poll() is None:
+            one.process.terminate()
+            one.process.wait(40)
+
+
+def log_in(port: int, user: str, password: str) -> str:
+    """The page after the log-in form was sent as a browser sends it."""
+    jar = urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+    browser = urllib.request.build_opener(jar, urllib.request.ProxyHandler({}))
+    url = f"http://127.0.0.1:{port}/accounts/login/"
+    form = browser.open(url, timeout=20).read().decode()
+    csrf = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form).group(1)
+    sent = {"username": user, "password": password, "csrfmiddlewaretoken": csrf}
+    return browser.open(url, urllib.parse.urlencode(sent).encode(), timeout=20).url
+
+
+def test_make_run_serves_prints_its_log_ins_mends_its_children_and_ends_on_both_signals(start):
+    first = start()
+    said = first.ready()
+    assert f"http://127.0.0.1:{first.port}" in said
+    assert all(name in said for name in ("viewer", "operator", "approver", "admin"))
+    password = re.search(r"password (\S+)", said).group(1)
+    assert log_in(first.port, "operator", password) == f"http://127.0.0.1:{first.port}/"
+    assert log_in(first.port, "operator", "wrong").endswith("/accounts/login/")
+    fleet = {i["instance_id"] for i in first.status()["instances"]}
+    assert len(fleet) >= 40
+
+    before = first.pids()
+    for name in CHILDREN:
+        os.kill(before[name], signal.SIGKILL)
+    end = time.monotonic() + 5
+    while any(first.pids()[name] == before[name] for name in CHILDREN):
+        assert time.monotonic() < end, (before, first.pids())
+        time.sleep(0.1)
+    pids = first.pids()
+    first.process.send_signal(signal.SIGTERM)  # to make alone
+    first.ended(pids)
+
+    second = start()
+    said = second.ready()
+    assert password in said
+    assert fleet <= {i["instance_id"] for i in second.status()["instances"]}
+    pids = second.pids()
+    os.killpg(second.process.pid, signal.SIGINT)  # Ctrl-C: the terminal tells its whole foreground group
+    second.ended(pids)
+    assert "Traceback" not in second.out.read_text()
