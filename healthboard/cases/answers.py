@@ -35,8 +35,8 @@ def decide(
 ) -> Decision:  # fmt: skip
     """Record one answer and start what it asks for. Raises a `Refusal` (see there for the HTTP status)."""
     reason = (reason or "").strip()
-    _check_form(kind, action, reason, snooze_s, allow)
     try:
+        _check_form(kind, action, reason, snooze_s, allow)
         with transaction.atomic():
             case = Case.objects.select_for_update().filter(pk=case_id).first()
             _check(case, case_id, actor, kind, plan_version, evidence_hash)
@@ -171,7 +171,7 @@ def _keep_refusal(case_id: int, actor: Actor, kind: str, refusal: Refusal) -> No
     with transaction.atomic():
         case = Case.objects.filter(pk=case_id).select_related("instance__account").first()
         if case is not None:
-            lifecycle._audit(case, "case.refused", f"{kind} by {actor.name} refused: {refusal.message}", actor)
+            lifecycle._audit(case, "case.refused", f"{kind[:20]} by {actor.name} refused: {refusal.message}", actor)
 
 
 # --- carrying out -----------------------------------------------------------------------------------------------------
