@@ -28,6 +28,8 @@ def look() -> list[Group]:
         Case.objects.filter(evidence_at__gt=since - timedelta(minutes=1))
         .exclude(instance=None)
         .exclude(resolution=Resolution.DISMISSED)
+        # a release consumes its members' evidence in every scope: else the next scope would hold them at once
+        .exclude(parent__resolution=Resolution.RELEASED)
         .select_related("instance__account", "instance__pool", "instance__cluster", "account")
         .prefetch_related("workloads", "instance__tasks")
     )
