@@ -32,7 +32,8 @@ from healthboard.repairs.models import Breaker, Pause, Repair
 
 #: pulse -> seconds between its ticks at speed 1
 SECONDS = {task.split(".")[1]: seconds for task, seconds in TICKS.values() if task.endswith(".sweep")} | {
-    "canary": TICKS["canary"][1]
+    "canary": TICKS["canary"][1],
+    "breadth": TICKS["see breadth"][1],
 }
 
 

@@ -16,6 +16,7 @@ from healthboard.fleet.models import HealthEvent, Instance
 from healthboard.people.actors import WORKER
 from healthboard.repairs.brakes import scopes_of
 from healthboard.repairs.models import Breaker
+from workers import pulse
 
 BOUNDS = Bounds()
 
@@ -28,6 +29,7 @@ def look() -> list[Group]:
         Case.objects.filter(evidence_at__gt=since - timedelta(minutes=1))
         .exclude(instance=None)
         .exclude(resolution=Resolution.DISMISSED)
+        .exclude(parent__resolution=Resolution.RELEASED)  # consumed: only later cases count again
         # a release consumes its members' evidence in every scope: else the next scope would hold them at once
         .exclude(parent__resolution=Resolution.RELEASED)
         .select_related("instance__account", "instance__pool", "instance__cluster", "account")
@@ -39,6 +41,7 @@ def look() -> list[Group]:
     found: list[Group] = []
     for (account_id, region), cases in places.items():
         found += _look_in_place(account_id, region, cases)
+    pulse.beat("breadth", at=now)  # an automatic repair starts only after such a look
     return found
 
 

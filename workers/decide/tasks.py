@@ -22,7 +22,7 @@ def sweep() -> None:
 
 @app.task(name="workers.decide.breadth")
 def see_breadth() -> None:
-    """Look for one cause behind many cases."""
+    """Look for one cause behind many cases. No automatic repair starts before such a look."""
     breadth.look()
 
 

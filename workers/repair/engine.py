@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from healthboard import clock
 from healthboard.aws import places
+from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind
 from healthboard.policies.reading import GOOD
 from healthboard.refusals import Held
@@ -128,8 +129,16 @@ def _may_start(run: Run) -> Wait | None:
         return None
     if (run.instance.account.account_id, run.instance.region) not in places():
         return Wait(60, "its account or region is no longer configured")
+    if run.repair.automatic and not _breadth_was_seen(run):
+        return Wait(5, "waiting for a look at all instances, so that one cause behind many is seen first")
     reasons = why_blind(run.instance, clock.now())
     return Wait(15, reasons[0]) if reasons else None
+
+
+def _breadth_was_seen(run: Run) -> bool:
+    """A full collection round after the repair was scheduled, somebody compared all cases and found no common cause."""
+    seen = Pulse.objects.filter(name="breadth", ok=True).first()
+    return seen is not None and seen.at >= run.repair.opened_at + clock.scaled(60)
 
 
 def _step_pass(run: Run) -> Wait | None:
