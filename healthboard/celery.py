@@ -13,7 +13,7 @@ from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "healthboard.settings")
 
-from healthboard import config  # noqa: E402
+from healthboard import config
 
 #: task prefix -> queue, one for each stage of the loop
 STAGES = ("collect", "decide", "repair", "verify", "notify")

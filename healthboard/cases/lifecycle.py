@@ -245,9 +245,7 @@ def _answered_before(instance: Instance, a: Assessment) -> bool:
     known = {(f.get("code"), f.get("gpu")) for e in last.evidence.all() for f in e.assessment.get("findings", [])}
     worse = a.verdict == Verdict.HARDWARE and last.verdict != Verdict.HARDWARE
     decisive = [f for f in a.findings if f.verdict in BAD]
-    fresh = [
-        f for f in decisive if (f.code, f.gpu) not in known or _since_then(f, last.closed_at)
-    ]
+    fresh = [f for f in decisive if (f.code, f.gpu) not in known or _since_then(f, last.closed_at)]
     return not worse and not fresh
 
 

@@ -42,7 +42,9 @@ def failed(name: str, address: str) -> None:
     if FailedLogin.objects.filter(name=name, address=address).count() == PER_NAME:
         # one row when the limit is reached, not one per guess
         actor = Actor(name="anonymous", via="web")
-        record("login.limited", f"login:{name[:80]}", f"{PER_NAME} wrong passwords for {name} from {address}", actor=actor)
+        record(
+            "login.limited", f"login:{name[:80]}", f"{PER_NAME} wrong passwords for {name} from {address}", actor=actor
+        )
 
 
 def succeeded(name: str, address: str) -> None:

@@ -69,9 +69,7 @@ def issue_node(instance: Instance, *, actor: Actor) -> str:
     live = NodeToken.objects.filter(_live(now), instance=instance).order_by("-created_at", "-pk")
     old = list(live.values_list("pk", flat=True)[NODE_TOKENS - 1 :])
     NodeToken.objects.filter(pk__in=old).update(revoked_at=now)
-    row = NodeToken.objects.create(
-        instance=instance, hash=_hash(token), created_at=now, created_by=actor.name[:150]
-    )
+    row = NodeToken.objects.create(instance=instance, hash=_hash(token), created_at=now, created_by=actor.name[:150])
     record("token.issued", f"node-token:{row.pk}", f"node token for {instance}", actor=actor, instance=instance)
     return token
 

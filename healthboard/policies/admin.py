@@ -146,7 +146,12 @@ class PolicyAdmin(Granted):
         form = self.get_form(request, policy, change=policy is not None)(request.POST, instance=policy)
         form.fields["reason"].required = False
         said = _sentences(form.instance) if form.is_valid() else []
-        context = {**self.admin_site.each_context(request), "title": "What it would do", "sentences": said, "form": form}
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "What it would do",
+            "sentences": said,
+            "form": form,
+        }
         return TemplateResponse(request, "admin/policies/policy/words.html", context)
 
 

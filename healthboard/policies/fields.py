@@ -16,7 +16,15 @@ from healthboard.diagnosis.signals import ACTION_ORDER, Action
 MODES = ("observe", "ask", "auto")
 #: Actions that a policy may name, lightest first.
 ACTIONS = tuple(str(a) for a in ACTION_ORDER)
-POLICY_ACTIONS = (Action.NONE, Action.WATCH, Action.DIAGNOSE, Action.DRAIN, Action.REBOOT, Action.RELOCATE, Action.REPLACE)
+POLICY_ACTIONS = (
+    Action.NONE,
+    Action.WATCH,
+    Action.DIAGNOSE,
+    Action.DRAIN,
+    Action.REBOOT,
+    Action.RELOCATE,
+    Action.REPLACE,
+)
 #: Verdicts that a policy may give to a code, lightest first.
 POLICY_VERDICTS = ("WORKLOAD", "WATCH", "AMBIGUOUS", "HARDWARE")
 CODE_KEYS = ("mode", "action", "verdict", "count", "window_s")

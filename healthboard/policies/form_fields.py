@@ -81,7 +81,9 @@ def _entry(parts: list[str]) -> dict[str, Any]:
             put("window_s", parse_duration(window))
             i += 2
         else:
-            raise ValueError(f"“{part}” is neither a mode, an action, verdict=… nor a number of times such as 3x in 24h.")
+            raise ValueError(
+                f"“{part}” is neither a mode, an action, verdict=… nor a number of times such as 3x in 24h."
+            )
         i += 1
     return entry
 

@@ -49,9 +49,7 @@ def resolve(
     return Answer(mode, action, why)
 
 
-def _mode(
-    verdict: str, codes: Sequence[str], values: Mapping[str, Any], origin: Mapping[str, str]
-) -> tuple[str, str]:
+def _mode(verdict: str, codes: Sequence[str], values: Mapping[str, Any], origin: Mapping[str, str]) -> tuple[str, str]:
     """The decisive code's own mode, else the most careful of the verdict's and what the other codes have."""
     name = "mode_hardware" if verdict == Verdict.HARDWARE else "mode_ambiguous"
     kind = "clear hardware failures" if verdict == Verdict.HARDWARE else "ambiguous findings"

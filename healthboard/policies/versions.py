@@ -171,9 +171,7 @@ def used(policy: Policy) -> bool:
     """True if a case, decision or repair rests on one of its versions. Asked through the reverse relations, since
     policies know nothing of what is built on them."""
     relations = [r for r in PolicyVersion._meta.related_objects if r.related_model is not Policy]
-    return any(
-        r.related_model.objects.filter(**{f"{r.field.name}__policy": policy}).exists() for r in relations
-    )
+    return any(r.related_model.objects.filter(**{f"{r.field.name}__policy": policy}).exists() for r in relations)
 
 
 def ensure_default() -> Policy:

@@ -80,7 +80,9 @@ def sentences(values: Mapping[str, Any], whom: str = "") -> list[str]:
         shown = "; ".join(code_line(code, _plain(entry)) for code, entry in lines[:5])
         more = f"; and {len(lines) - 5} more" if len(lines) > 5 else ""
         out.append(f"Exceptions: {shown}{more}.")
-    if values["mode_hardware"] == values["mode_ambiguous"] == "observe" and not any(_asks(e) for e in values["codes"].values()):
+    if values["mode_hardware"] == values["mode_ambiguous"] == "observe" and not any(
+        _asks(e) for e in values["codes"].values()
+    ):
         return [*out, "Nothing is ever repaired."]
     limit = f"{v['budget_share']} of a pool (one below nine instances)"
     if values["budget_absolute"] is not None:
@@ -99,7 +101,9 @@ def sentences(values: Mapping[str, Any], whom: str = "") -> list[str]:
         f"What is asked needs {people}{group}; unanswered for {v['expiry_s']} it is escalated and nothing is done. "
         f"After an approval there are {v['undo_s']} to take it back."
     )
-    out.append(f"After {v['tries_24h']} repairs of an instance within 24 hours a person is asked. Ladder: {v['ladder']}.")
+    out.append(
+        f"After {v['tries_24h']} repairs of an instance within 24 hours a person is asked. Ladder: {v['ladder']}."
+    )
     return out
 
 

@@ -10,7 +10,12 @@ pytestmark = pytest.mark.django_db
 
 
 def body(row, **changed):
-    sent = {"decision": "dismiss", "reason": "seen before", "plan_version": row.plan_version, "evidence_hash": row.evidence_hash}
+    sent = {
+        "decision": "dismiss",
+        "reason": "seen before",
+        "plan_version": row.plan_version,
+        "evidence_hash": row.evidence_hash,
+    }
     return {**sent, **changed}
 
 
@@ -23,7 +28,12 @@ def test_a_dismissal_closes_the_case_under_the_callers_name(calling):
     answer = operator.post(where(row), body(row))
     assert answer.status_code == 200, answer.content
     item = answer.json()
-    assert (item["case"], item["decision"], item["actor"], item["via"]) == (row.pk, "dismiss", operator.user.username, "api")
+    assert (item["case"], item["decision"], item["actor"], item["via"]) == (
+        row.pk,
+        "dismiss",
+        operator.user.username,
+        "api",
+    )
     row.refresh_from_db()
     assert (row.state, row.resolution) == ("CLOSED", "DISMISSED")
     again = operator.post(where(row), body(row))
@@ -128,7 +138,9 @@ def test_a_browsers_session_needs_its_csrf_token():
 def test_a_wrong_token_is_not_rescued_by_a_session(client):
     client.force_login(factories.person("operator"))
     row = factories.case()
-    answer = client.post(f"/api/v1{where(row)}", body(row), content_type="application/json", HTTP_AUTHORIZATION="Bearer x")
+    answer = client.post(
+        f"/api/v1{where(row)}", body(row), content_type="application/json", HTTP_AUTHORIZATION="Bearer x"
+    )
     assert answer.status_code == 401
 
 

@@ -52,7 +52,9 @@ def test_a_database_that_does_not_answer_is_not_ready(client, monkeypatch):
 
 def numbers(client):
     text = client.get("/metrics", HTTP_AUTHORIZATION="Bearer s3cret").content.decode()
-    return {(s.name, *sorted(s.labels.values())): s.value for f in text_string_to_metric_families(text) for s in f.samples}
+    return {
+        (s.name, *sorted(s.labels.values())): s.value for f in text_string_to_metric_families(text) for s in f.samples
+    }
 
 
 @pytest.mark.django_db

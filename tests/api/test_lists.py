@@ -15,7 +15,12 @@ def test_cases_have_the_shape_that_others_rely_on(calling):
     [item] = body["items"]
     assert set(item) >= CONTRACT and body["next"] is None
     assert item["instances"] == [row.instance.instance_id] and item["codes"] == ["XID_119"]
-    assert (item["verdict"], item["action"], item["state"], item["resolution"]) == ("AMBIGUOUS", "REBOOT", "WAITING", "")
+    assert (item["verdict"], item["action"], item["state"], item["resolution"]) == (
+        "AMBIGUOUS",
+        "REBOOT",
+        "WAITING",
+        "",
+    )
     assert (item["plan_version"], item["evidence_hash"]) == (1, "ab" * 32)
 
 
@@ -47,7 +52,12 @@ def test_repairs_show_the_case_that_they_belong_to(calling):
     viewer = calling("viewer")
     hand, item = viewer.get("/repairs").json()["items"]
     assert set(item) >= CONTRACT and set(hand) >= CONTRACT
-    assert (item["case"], item["codes"], item["state"], item["resolution"]) == (row.pk, ["XID_119"], "SUCCEEDED", "replaced")
+    assert (item["case"], item["codes"], item["state"], item["resolution"]) == (
+        row.pk,
+        ["XID_119"],
+        "SUCCEEDED",
+        "replaced",
+    )
     assert (hand["id"], hand["case"], hand["codes"], hand["plan_version"]) == (by_hand.pk, None, [], None)
     assert [i["id"] for i in viewer.get("/repairs", case=row.pk).json()["items"]] == [made.pk]
     assert [s["name"] for s in viewer.get(f"/repairs/{made.pk}").json()["steps"]] == ["drain", "launch"]

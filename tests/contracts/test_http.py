@@ -56,7 +56,9 @@ def test_an_empty_parameter_is_one_left_out(calling, case, path):
     assert answer.json() == caller.get(path).json() and len(answer.json()["items"]) == 1
 
 
-@pytest.mark.parametrize("path", ["/api/v1/cases", "/api/v1/repairs", "/api/v1/instances", "/fleet/", "/repairs/", "/audit/"])
+@pytest.mark.parametrize(
+    "path", ["/api/v1/cases", "/api/v1/repairs", "/api/v1/instances", "/fleet/", "/repairs/", "/audit/"]
+)
 def test_every_list_is_json_and_csv_too(client, case, path):
     user = factories.person("viewer")
     factories.repair(case.instance)
@@ -90,7 +92,9 @@ def test_each_way_of_deciding_has_its_status(calling, client, case, body):
     assert caller.post(path, {k: v for k, v in body.items() if k != "evidence_hash"}).status_code == 422
     assert caller.post(path, {**body, "decision": "override"}).status_code == 422
     assert caller.post(path, "{", content_type="application/json").status_code == 400
-    assert caller.post(path, {"decision": "dismiss"}, content_type="application/x-www-form-urlencoded").status_code == 415
+    assert (
+        caller.post(path, {"decision": "dismiss"}, content_type="application/x-www-form-urlencoded").status_code == 415
+    )
     case.refresh_from_db()
     assert case.state == "WAITING"
     answer = caller.post(path, body)  # `action` may be left out

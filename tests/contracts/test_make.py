@@ -31,7 +31,11 @@ class Make:
             clean.pop(name, None)
         # a proxy that nobody answers at: loopback must not go through it
         proxy = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
-        self.home, self.port, self.env = home, port, {**clean, **proxy, "HEALTHBOARD_HOME": str(home), "PORT": str(port)}
+        self.home, self.port, self.env = (
+            home,
+            port,
+            {**clean, **proxy, "HEALTHBOARD_HOME": str(home), "PORT": str(port)},
+        )
         home.mkdir(exist_ok=True)
         self.out = home / "make.out"
         with self.out.open("w") as out:

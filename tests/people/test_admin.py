@@ -32,11 +32,18 @@ def last(verb):
 
 
 def test_a_person_is_made_given_a_role_and_audited(client, admin):
-    data = {"username": "otto", "password1": "a long password", "password2": "a long password", "usable_password": "true"}
+    data = {
+        "username": "otto",
+        "password1": "a long password",
+        "password2": "a long password",
+        "usable_password": "true",
+    }
     assert client.post("/admin/auth/user/add/", data).status_code == 302
     otto = User.objects.get(username="otto")
     assert (last("user.made").actor, last("user.made").via) == ("ada", "admin")
-    client.post("/admin/people/grant/add/", {"user": otto.pk, "role": "admin", "account": "", "region": "", "pool": "train"})
+    client.post(
+        "/admin/people/grant/add/", {"user": otto.pk, "role": "admin", "account": "", "region": "", "pool": "train"}
+    )
     otto.refresh_from_db()
     assert otto.is_staff and not otto.is_superuser
     assert last("grant.given").summary == "otto: admin for train"
@@ -51,7 +58,9 @@ def test_nobody_is_made_a_superuser(client, admin):
     where = reverse("admin:auth_user_change", args=[otto.pk])
     page = client.get(where).content.decode()
     assert "is_superuser" not in page and "user_permissions" not in page
-    client.post(where, {"username": "otto", "is_active": "on", "is_superuser": "on", "is_staff": "on", "email": "o@x.org"})
+    client.post(
+        where, {"username": "otto", "is_active": "on", "is_superuser": "on", "is_staff": "on", "email": "o@x.org"}
+    )
     otto.refresh_from_db()
     assert otto.email == "o@x.org" and not otto.is_superuser and not otto.is_staff
 
@@ -79,7 +88,9 @@ def test_the_last_admin_stays(client, admin):
     client.post(reverse("admin:auth_user_delete", args=[admin.pk]), {"post": "yes"})
     client.post(reverse("admin:people_grant_delete", args=[admin.grants.get().pk]), {"post": "yes"})
     client.post(reverse("admin:auth_user_change", args=[admin.pk]), {"username": "ada"})
-    client.post(reverse("admin:people_grant_change", args=[admin.grants.get().pk]), {"user": admin.pk, "role": "viewer"})
+    client.post(
+        reverse("admin:people_grant_change", args=[admin.grants.get().pk]), {"user": admin.pk, "role": "viewer"}
+    )
     admin.refresh_from_db()
     assert admin.is_active and admin.grants.get().role == "admin"
 

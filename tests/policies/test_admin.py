@@ -54,7 +54,10 @@ def test_a_newcomer_makes_a_policy_for_one_service(client, admin):
         form(s_mode_hardware="ask", s_budget_share="10 %", s_drain_timeout_s="2 h", s_codes="XID_119: observe"),
         follow=True,
     )
-    assert "Version 1. For the workload llm-train: clear hardware failures are put before a person" in answer.content.decode()
+    assert (
+        "Version 1. For the workload llm-train: clear hardware failures are put before a person"
+        in answer.content.decode()
+    )
     policy = Policy.objects.get(name="llm")
     assert policy.settings == {
         "mode_hardware": "ask", "budget_share": 0.1, "drain_timeout_s": 7200, "codes": {"XID_119": {"mode": "observe"}},
@@ -63,7 +66,9 @@ def test_a_newcomer_makes_a_policy_for_one_service(client, admin):
 
 
 def test_the_form_shows_what_was_saved_and_a_second_save_makes_a_second_version(client, admin):
-    client.post(ADD, form(s_undo_s="1 min", s_ladder="REPLACE", s_auto_resolve="no", s_notify="llm, sre", tags_text="team=x"))
+    client.post(
+        ADD, form(s_undo_s="1 min", s_ladder="REPLACE", s_auto_resolve="no", s_notify="llm, sre", tags_text="team=x")
+    )
     policy = Policy.objects.get(name="llm")
     where = reverse("admin:policies_policy_change", args=[policy.pk])
     page = client.get(where)
@@ -119,7 +124,9 @@ def test_what_makes_no_sense_is_refused_in_words_at_its_field(client, admin, cha
 def test_a_form_can_be_said_in_words_without_saving(client, admin):
     words = client.post("/admin/policies/policy/words/", form(s_mode_hardware="observe", s_mode_ambiguous="observe"))
     assert "Nothing is ever repaired." in words.content.decode()
-    refused = client.post("/admin/policies/policy/words/", form(s_mode_hardware="ask", s_mode_ambiguous="auto", reason=""))
+    refused = client.post(
+        "/admin/policies/policy/words/", form(s_mode_hardware="ask", s_mode_ambiguous="auto", reason="")
+    )
     assert "It cannot be saved like this" in refused.content.decode()
     assert Policy.objects.count() == 1
 
@@ -132,7 +139,9 @@ def test_the_default_can_be_edited_but_neither_narrowed_nor_deleted(client, admi
     default.refresh_from_db()
     assert default.settings == {"mode_hardware": "observe"} and default.workload == "" and default.enabled
     assert client.post(reverse("admin:policies_policy_delete", args=[default.pk]), {"post": "yes"}).status_code == 403
-    client.post("/admin/policies/policy/", {"action": "delete_selected", "_selected_action": [default.pk], "post": "yes"})
+    client.post(
+        "/admin/policies/policy/", {"action": "delete_selected", "_selected_action": [default.pk], "post": "yes"}
+    )
     assert Policy.objects.filter(pk=default.pk).exists()
 
 

@@ -22,7 +22,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            token = tokens.issue_node(_find(**{k: options[k] for k in ("instance", "account", "region")}), actor=operating())
+            token = tokens.issue_node(
+                _find(**{k: options[k] for k in ("instance", "account", "region")}), actor=operating()
+            )
         except DatabaseError as error:
             reason = (str(error).strip().splitlines() or ["unknown"])[0]
             raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
@@ -40,5 +42,7 @@ def _find(instance: str, account: str | None, region: str | None) -> Instance:
         raise CommandError(f"there is no instance {instance}, or it was not collected yet", returncode=2)
     if len(found) > 1:
         places = ", ".join(f"{i.account.account_id} {i.region}" for i in found)
-        raise CommandError(f"{instance} is known in several places ({places}): add --account and --region", returncode=2)
+        raise CommandError(
+            f"{instance} is known in several places ({places}): add --account and --region", returncode=2
+        )
     return found[0]
