@@ -198,7 +198,7 @@ def collecting() -> None:
     for count in (SMALL, LARGE):
         fresh()
         with tempfile.TemporaryDirectory(prefix="healthboard-bench-") as folder:
-            sandbox = start(Path(folder), HEALTHBOARD_SANDBOX_POOLS=POOLS[count])
+            sandbox = start(Path(folder), limit_s=120, HEALTHBOARD_SANDBOX_POOLS=POOLS[count])
             os.environ["HEALTHBOARD_HOME"] = folder
             aws._clients.clear()
             try:

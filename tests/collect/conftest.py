@@ -20,7 +20,7 @@ ACCOUNTS = ("111122223333", "444455556666")
 REGIONS = ("us-east-1", "eu-west-1")
 
 
-def start(home: Path, **more: str) -> SimpleNamespace:
+def start(home: Path, *, limit_s: float = 20, **more: str) -> SimpleNamespace:
     """A sandbox process on a spare port, its state in `home`."""
     env = {
         **os.environ,
@@ -35,7 +35,7 @@ def start(home: Path, **more: str) -> SimpleNamespace:
     log = (home / "sandbox.log").open("w")
     process = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=log, stderr=log)
     url = home / "run" / "sandbox.url"
-    for _ in range(200):
+    for _ in range(int(limit_s / 0.05)):
         if url.exists():
             return SimpleNamespace(home=home, process=process, url=url.read_text().strip())
         if process.poll() is not None:
