@@ -12,7 +12,10 @@ run: $(STAMP)
 install: $(STAMP)
 
 $(STAMP): requirements.txt tests/requirements.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "healthboard needs Python 3.11 or later: name one by PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "$(PYTHON) cannot make $(VENV): on Debian, apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing packages into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	@touch $(STAMP)

@@ -21,7 +21,13 @@ def main() -> None:
         sys.exit(explain(sys.argv[2:]))
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    from healthboard.config import BadSetting
+
+    try:
+        execute_from_command_line(sys.argv)
+    except BadSetting as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

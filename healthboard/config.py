@@ -33,7 +33,7 @@ def number(name: str, default: float, *, least: float = 0) -> float:
         value = float(raw) if raw else default
     except ValueError:
         raise BadSetting(f"{name}={raw} is not a number") from None
-    if value < least:
+    if not value >= least or value == float("inf"):  # nan is not at least anything
         raise BadSetting(f"{name}={raw} must be at least {least:g}")
     return value
 
@@ -67,7 +67,10 @@ def speed() -> float:
 
 
 def port() -> int:
-    return int(number("PORT", 8000, least=1))
+    value = number("PORT", 8000, least=1)
+    if value > 65535:
+        raise BadSetting(f"PORT={value:g} must be at most 65535")
+    return int(value)
 
 
 def bind() -> str:

@@ -75,6 +75,8 @@ TEMPLATES = [
 ]
 
 _database = environ.Env.db_url_config(config.read("DATABASE_URL") or f"sqlite:///{HOME / 'healthboard.sqlite3'}")
+if "ENGINE" not in _database:
+    raise config.BadSetting("DATABASE_URL cannot be read: expected postgres://USER:PASSWORD@HOST/NAME")
 if _database["ENGINE"].endswith("sqlite3"):
     # One writer at a time: a transaction takes the write lock when it begins, so read-then-write is safe.
     _database["OPTIONS"] = {

@@ -149,7 +149,10 @@ class Supervisor:
             text=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode:
-            lines = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
+            # of an exception in several lines the first says most; what follows it is indented
+            lines = [
+                line for line in (done.stderr or done.stdout).splitlines() if line.strip() and not line[0].isspace()
+            ]
             raise CannotStart(lines[-1] if lines else f"manage.py {args[0]} failed")
 
     def processes(self) -> None:

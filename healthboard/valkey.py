@@ -48,5 +48,5 @@ def answers(url: str, timeout: float = 1.0) -> bool:
 
     try:
         return bool(redis.Redis.from_url(url, socket_connect_timeout=timeout, socket_timeout=timeout).ping())
-    except redis.RedisError:
+    except (redis.RedisError, ValueError):  # ValueError: not a URL of that kind
         return False

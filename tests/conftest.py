@@ -28,7 +28,7 @@ import django  # noqa: E402
 from django.conf import settings  # noqa: E402
 
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a slow one would cost minutes
-assert settings.HOME == _HOME.resolve(), "settings were read before the environment was made"
+assert _HOME.resolve() == settings.HOME, "settings were read before the environment was made"
 django.setup()  # conftest.py files further down import models
 
 

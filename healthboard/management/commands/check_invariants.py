@@ -2,7 +2,8 @@
 
 import sys
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 
 from healthboard.cases.invariants import check
 
@@ -11,7 +12,11 @@ class Command(BaseCommand):
     help = "Check INV1 to INV9 over the database (and the sandbox's call log); exit 1 and name what is broken."
 
     def handle(self, *args, **options):
-        broken = check()
+        try:
+            broken = check()
+        except DatabaseError as error:
+            reason = (str(error).strip().splitlines() or ["unknown"])[0]
+            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
         for sentence in broken:
             self.stdout.write(sentence)
         if broken:
