@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
 
 from healthboard import aws, clock, wake
 from tests.repairs import driver
@@ -14,6 +15,7 @@ def drives(tmp_path, monkeypatch):
 
     monkeypatch.setattr(wake, "_quiet_until", float("inf"))  # no broker: nothing waits for one
     monkeypatch.setenv("HEALTHBOARD_HOME", str(tmp_path))
+    monkeypatch.setattr(settings, "SPEED", driver.SPEED)
     monkeypatch.setattr(aws, "READ_ATTEMPTS", 1)
     monkeypatch.setattr(aws, "_clients", {})
     made: list[driver.Drive] = []

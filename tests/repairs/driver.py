@@ -32,7 +32,8 @@ from workers.verify import carry
 
 #: calls that change something, as the sandbox logs them
 CHANGING = invariants.CHANGING
-COLLECT_S, LOOK_S, BREADTH_S = 6.0, 5.0, 3.0
+SPEED = 30.0
+COLLECT_S, LOOK_S, BREADTH_S = 5.0, 5.0, 3.0
 #: what a healthy node waits longer: bystanders only take time
 QUIET_S = 6.0
 
@@ -55,7 +56,7 @@ class _World(Fleet):
         from healthboard.sandbox.server import Engine
 
         self.clock = Still()  # type: ignore[assignment]
-        values: dict[str, Any] = {"speed": 10.0, "script": False, "post": False, **settings}
+        values: dict[str, Any] = {"speed": SPEED, "script": False, "post": False, **settings}
         self.engine = Engine(Config(home=home, **values), self.clock)
         self.engine.start(ticking=False)
         self.home, self.url = home, self.engine.url
@@ -217,6 +218,17 @@ class Drive:
         case.refresh_from_db()
         values = {"plan_version": case.plan_version, "evidence_hash": case.evidence_hash, **more}
         return decide(case.pk, actor=by or person("operator"), kind=kind, **values)
+
+    def policy(self, **settings: Any) -> None:
+        """Other settings of the fleet default, from now on."""
+        from healthboard.policies.models import Policy, PolicyVersion
+
+        default = Policy.objects.select_related("current").get(is_default=True)
+        data = {**default.current.data, "settings": {**default.current.data.get("settings", {}), **settings}}
+        default.current = PolicyVersion.objects.create(
+            policy=default, number=default.current.number + 1, data=data, saved_at=clock.now()
+        )
+        default.save()
 
     def calls(self, machine: Machine | str | None = None) -> Counter[str]:
         """Changing calls that AWS carried out, by operation; about one instance, or all."""

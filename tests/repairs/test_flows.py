@@ -104,6 +104,7 @@ def test_a_group_member_is_rebooted_aside_and_comes_back(train):
 
 def test_a_slow_reboot_that_fails_its_checks_is_not_replaced_by_the_group(train):
     machine = train.machine("train")
+    train.policy(reboot_timeout_s=7200)
     train.inject(machine, "REBOOT_SLOW")
     train.inject(machine, "XID_95", 1)
     repair = train.repaired(machine, within=500)

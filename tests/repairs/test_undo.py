@@ -7,7 +7,7 @@ import pytest
 from healthboard.cases.answers import undo
 from healthboard.refusals import Closed
 from healthboard.repairs.lifecycle import ask_stop
-from healthboard.repairs.models import Occupancy
+from healthboard.repairs.models import Call, Occupancy
 from tests.repairs.driver import person
 
 DRAIN = "UpdateContainerInstancesState"
@@ -132,7 +132,8 @@ def test_a_launch_whose_answer_was_lost_is_found_and_removed(db, drives):
     machine = drive.machine("solo")
     drive.inject(machine, "XID_79", 0)
     drive.rules({"service": "ec2", "operation": "RunInstances", "do": "drop_after", "times": 1})
-    drive.until(lambda: drive.repair(machine).calls.filter(operation="RunInstances", outcome="unknown").exists(), 60, 0.5)
+    lost = Call.objects.filter(operation="RunInstances", outcome="unknown")
+    drive.until(lost.exists, 60, 0.5)
     assert drive.repair(machine).replacement is None
     ask_stop(drive.repair(machine).pk, actor=person("operator"))
     repair = drive.repaired(machine)

@@ -22,6 +22,8 @@ from workers.repair.look import Look, look_at
 PASSING = re.compile(
     r"Throttl|RequestLimit|TooManyRequests|ServiceUnavailable|InternalError|InternalFailure|ServerException"
 )
+#: refusals that EC2 sends with HTTP status 500, although nothing was done
+REFUSED = re.compile(r"Insufficient\w*Capacity$")
 
 
 class Run:
@@ -114,7 +116,8 @@ class Run:
         except ClientError as error:
             outcome = error.response["Error"].get("Code") or "error"
             detail = error.response["Error"].get("Message", "")
-            if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            if status >= 500 and not REFUSED.match(outcome):
                 outcome = "unknown"  # a 500 may come after the effect
         except BotoCoreError as error:
             outcome, detail = "unknown", str(error)

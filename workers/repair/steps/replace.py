@@ -14,7 +14,10 @@ from workers.repair.serving import why_not_serving
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice
 from workers.repair.steps.prepare import still_bad
 
-NO_CAPACITY = ("InsufficientInstanceCapacity", "InsufficientCapacity", "MaxSpotInstanceCountExceeded", "Unsupported")
+NO_CAPACITY = (
+    "InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "ReservationCapacityExceeded",
+    "InsufficientReservedInstanceCapacity", "MaxSpotInstanceCountExceeded", "Unsupported",
+)  # fmt: skip
 _FIRST = _choice("terminate_first", "Terminate first, then start the replacement", "terminate_first")
 
 
@@ -43,6 +46,8 @@ def launch(run: Run) -> Result:
         run.remember(launched_id=instance_id)
         return _bind(run, instance_id)
     if outcome == "unknown" or PASSING.search(outcome):
+        if run.late("launch_timeout_s", 900):
+            return Ask(f"EC2 does not answer the launch clearly: {outcome}.", (_AGAIN, _UNDO))
         return Wait(5, f"EC2 answered {outcome}; the same request with the same token is sent again")
     if outcome in NO_CAPACITY:
         run.remember(no_capacity=f"{outcome}: {answer.get('message', '')}")

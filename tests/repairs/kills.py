@@ -1,0 +1,113 @@
+"""Kills the worker of a drive, in thought: at each commit and each changing AWS call of the engine, before and after.
+
+The points are found by running, not by hand: a point is what is committed or called (the lifecycle function, the step,
+AWS's operation), and each one kills once. What a kill leaves is what the database committed and AWS did.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
+
+from healthboard import aws
+from healthboard.repairs import lifecycle
+from tests.repairs.driver import ACCOUNT, REGION, Drive
+from workers.repair import engine
+
+Point = tuple[str, str, str]  # before or after, the step, what
+WRITES = ("INSERT", "UPDATE", "DELETE")
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches this."""
+
+
+class Kills:
+    """`wanted(point)` says whether the worker dies there; each point kills once."""
+
+    def __init__(self, drive: Drive, wanted: Callable[[Point], bool] = lambda point: True) -> None:
+        self.drive, self.wanted = drive, wanted
+        self.at: list[Point] = []
+        self.seen: list[Point] = []
+        self.armed = False
+        self.step = ""
+
+    def reach(self, when: str, what: str) -> None:
+        if not self.armed:
+            return
+        point = (when, self.step, what)
+        if point not in self.seen:
+            self.seen.append(point)
+        if point not in self.at and self.wanted(point):
+            self.at.append(point)
+            if when == "before":
+                connection.rollback()
+            raise Killed(point)
+
+    def sweep(self) -> None:
+        """As the driver's, but workers die; the next one finds their leases freed."""
+        for repair_id in lifecycle.due():
+            self.step = lifecycle.Repair.objects.values_list("step", flat=True).get(pk=repair_id)
+            self.armed = True
+            try:
+                engine.advance(repair_id)
+            except Killed:
+                self.armed = False
+                lifecycle.free_leases(engine.worker_name())
+            finally:
+                self.armed = False
+
+
+@contextmanager
+def killing(drive: Drive, wanted: Callable[[Point], bool] = lambda point: True):
+    kills = Kills(drive, wanted)
+    commit = connection.commit
+
+    def committed() -> None:
+        what = _function()
+        kills.reach("before", what)
+        commit()
+        kills.reach("after", what)
+
+    def executed(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        result = execute(sql, params, many, context)
+        if not connection.in_atomic_block and sql.lstrip().startswith(WRITES):
+            kills.reach("after", _function())
+        return result
+
+    handlers = []
+    for service in ("ec2", "ecs", "autoscaling"):
+        events = aws.client(service, account=ACCOUNT, region=REGION, changing=True).meta.events
+        for name, when in (("before-call", "before"), ("after-call", "after")):
+
+            def called(when: str = when, model: Any = None, **_: Any) -> None:
+                if kills.armed:
+                    kills.reach("outside " + when, f"AWS {model.name}")
+
+            events.register(name, called)
+            handlers.append((events, name, called))
+    drive.sweep, sweep = kills.sweep, drive.sweep  # type: ignore[method-assign]
+    connection.commit = committed
+    try:
+        with connection.execute_wrapper(executed):
+            yield kills
+    finally:
+        del connection.commit
+        drive.sweep = sweep  # type: ignore[method-assign]
+        for events, name, handler in handlers:
+            events.unregister(name, handler)
+
+
+def _function() -> str:
+    """The outermost function of the lifecycle, or of a step, that writes now."""
+    frame, found = sys._getframe(2), "?"
+    while frame is not None:
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        if path.endswith(("repairs/lifecycle.py", "repair/steps/prepare.py", "repair/steps/leave.py")):
+            found = name
+        frame = frame.f_back
+    return found
