@@ -184,7 +184,7 @@ class Stack:
 
     def closed(self, instance: str, limit: float = 180) -> dict[str, Any]:
         def ended():
-            found = [c for c in self.cases(instance) if c["state"] == "CLOSED"]
+            found = [c for c in self.cases(instance, "CLOSED") if c["verdict"] != "CORRELATED"]
             return found[0] if found else None
 
         return self.until(ended, limit, f"the case of {instance} to close")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.parsed import parse_time
@@ -25,6 +25,9 @@ _UNCLEAR = {
     (False, CheckStatus.INITIALIZING): "ECS_HEALTH_INSUFFICIENT_DATA",
 }
 NOT_RUNNING = frozenset({"stopped", "stopping", "shutting-down", "terminated", "pending"})
+
+
+_SOON = timedelta(seconds=5)
 
 
 def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
@@ -138,10 +141,8 @@ def _agent(evidence: Evidence, claims: Claims) -> list[datetime]:
         told = parse_time(r.attrs.get("impaired_since"))
         since = min(told, r.since) if told else r.since
         due = since + evidence.thresholds.agent_disconnect
-        too_long = evidence.now >= due and r.last - since >= evidence.thresholds.agent_disconnect - (
-            evidence.thresholds.stale_after
-        )
-        too_long = too_long and (not snapshot or told is not None)
+        # only what was seen counts: between two rounds it may have come back
+        too_long = r.last >= due and (not snapshot or told is not None)
         host = claims.of("EC2_SYSTEM_IMPAIRED") + (claims.of("EC2_INSTANCE_IMPAIRED") if too_long or snapshot else [])
         stuck = any(s.value == "DRAINING" and (s.attrs.get("running") or 0) > 0 for s in evidence.now_of("ECS_STATUS"))
         if host:
@@ -158,8 +159,8 @@ def _agent(evidence: Evidence, claims: Claims) -> list[datetime]:
             minutes = (r.last - since).total_seconds() / 60
             why = f"the agent has been away for {minutes:.0f} minutes without a break, longer than the policy allows"
             claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "agent-too-long")
-        elif not snapshot and due > evidence.now:
-            later.append(due)
+        elif not snapshot:
+            later.append(max(due, evidence.now + _SOON))
             claim.why = "the agent is away; it reconnects by itself about twice an hour"
             claim.rule = "agent-blink"
     return later
