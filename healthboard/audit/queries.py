@@ -5,16 +5,35 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from healthboard.audit.models import AuditRow
+from healthboard.fleet.models import Instance
+from healthboard.people.models import Grant
 
 FILTERS = ("who", "verb", "instance", "case", "repair", "since", "until")
 
 
-def rows(params: dict[str, str]) -> QuerySet[AuditRow]:
+def within(user: Any, found: QuerySet[AuditRow]) -> QuerySet[AuditRow]:
+    """The rows that the person may see: of no place, or of a place that a grant covers."""
+    where = Q(account="")
+    for grant in Grant.objects.filter(user=user).select_related("account"):
+        part = Q()
+        if grant.account_id:
+            part &= Q(account=grant.account.account_id)
+        if grant.region:
+            part &= Q(region=grant.region)
+        if grant.pool:
+            part &= Q(instance__in=Instance.objects.filter(pool__name=grant.pool).values("instance_id"))
+        if not part:
+            return found
+        where |= part
+    return found.filter(where)
+
+
+def rows(params: dict[str, str], user: Any) -> QuerySet[AuditRow]:
     """`who` and `verb` match a part; `since` and `until` are dates (UTC, both included); a bad value is left out."""
-    found = AuditRow.objects.order_by("-pk")
+    found = within(user, AuditRow.objects.order_by("-pk"))
     if params.get("who"):
         found = found.filter(actor__icontains=params["who"])
     if params.get("verb"):

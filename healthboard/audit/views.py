@@ -15,7 +15,7 @@ MOST = 50_000
 @pages.page
 def audit(request: HttpRequest) -> HttpResponse:
     params = {name: request.GET.get(name, "").replace("\0", "").strip() for name in queries.FILTERS}
-    found = queries.rows(params)
+    found = queries.rows(params, request.user)
     if (kind := request.GET.get("format")) in FORMATS:
         return export("audit", (queries.as_dict(row) for row in found[:MOST]), kind)
     after = pages.unpack(request.GET.get("after", ""), 1)

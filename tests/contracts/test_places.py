@@ -234,3 +234,23 @@ def test_an_operator_of_one_region_has_nothing_to_say_in_the_other(fleet, callin
     assert seen == {cases[place].pk for place in PLACES if place[1] == REGIONS[1]}
     pools = {(i["region"], i["pool"]) for i in caller.get("/instances").json()["items"]}
     assert pools == {(REGIONS[1], "train")}
+
+
+def test_a_viewer_of_one_account_finds_nothing_of_the_other_on_any_page(fleet, client):
+    own, foreign = members(PLACES[0])[0], members(PLACES[2])[0]
+    for instance in (own, foreign):
+        case = factories.case(instance, action="REBOOT")
+        repair = schedule(instance)
+        user = factories.person("operator")
+        factories.decision(case, user, repair=repair)
+        factories.audit(
+            "case.decided", f"decided {instance}", by=factories.actor(user), instance=instance, case_id=case.pk
+        )
+    client.force_login(factories.person("viewer", account=own.account))
+    for path in ("/", "/fleet/", "/repairs/", "/audit/"):
+        answer = client.get(path)
+        assert answer.status_code == 200, path
+        assert foreign.instance_id not in answer.content.decode(), path
+    for path in ("/fleet/", "/repairs/", "/audit/"):
+        told = client.get(path, {"format": "csv"}).content.decode()
+        assert foreign.instance_id not in told and own.instance_id in told, path
