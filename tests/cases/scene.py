@@ -76,7 +76,9 @@ def policy(**settings: Any) -> PolicyVersion:
 
 
 def refusals(case: Case) -> list[str]:
-    return list(AuditRow.objects.filter(case_id=case.pk, verb="case.refused").order_by("pk").values_list("summary", flat=True))
+    return list(
+        AuditRow.objects.filter(case_id=case.pk, verb="case.refused").order_by("pk").values_list("summary", flat=True)
+    )
 
 
 class at:

@@ -189,7 +189,9 @@ class Drive:
         return Repair.objects.filter(instance=self.row(machine)).order_by("-pk").first()
 
     def opened(self, machine: Machine, within: float = 40) -> Case:
-        return self.until(lambda: Instance.objects.filter(instance_id=machine.id).exists() and self.case(machine), within)
+        return self.until(
+            lambda: Instance.objects.filter(instance_id=machine.id).exists() and self.case(machine), within
+        )
 
     def repaired(self, machine: Machine, within: float = 400) -> Repair:
         """Until its repair has ended and was carried back."""
@@ -248,8 +250,13 @@ class Drive:
 
     def said(self) -> str:
         rows = Repair.objects.order_by("pk")
-        return "; ".join(f"{r} {r.state} {r.step} {r.why_waiting or r.outcome_why}" for r in rows) + " | " + "; ".join(
-            f"{c.title} {c.state} {c.verdict}/{c.mode} {c.why_waiting or c.mode_why}" for c in Case.objects.order_by("pk")
+        return (
+            "; ".join(f"{r} {r.state} {r.step} {r.why_waiting or r.outcome_why}" for r in rows)
+            + " | "
+            + "; ".join(
+                f"{c.title} {c.state} {c.verdict}/{c.mode} {c.why_waiting or c.mode_why}"
+                for c in Case.objects.order_by("pk")
+            )
         )
 
     def stop(self) -> None:

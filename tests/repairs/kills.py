@@ -19,6 +19,7 @@ from tests.repairs.driver import ACCOUNT, REGION, Drive
 from workers.repair import engine
 
 Point = tuple[str, str, str]  # before or after, the step, what
+OURS = ("repairs/lifecycle.py", "steps/prepare.py", "steps/leave.py", "steps/reboot.py", "steps/undo.py")
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -34,12 +35,13 @@ class Kills:
         self.at: list[Point] = []
         self.seen: list[Point] = []
         self.armed = False
-        self.step = ""
+        self.repair_id = 0
 
     def reach(self, when: str, what: str) -> None:
         if not self.armed:
             return
-        point = (when, self.step, what)
+        step = lifecycle.Repair.objects.values_list("step", flat=True).get(pk=self.repair_id)
+        point = (when, step, what)
         if point not in self.seen:
             self.seen.append(point)
         if point not in self.at and self.wanted(point):
@@ -51,8 +53,7 @@ class Kills:
     def sweep(self) -> None:
         """As the driver's, but workers die; the next one finds their leases freed."""
         for repair_id in lifecycle.due():
-            self.step = lifecycle.Repair.objects.values_list("step", flat=True).get(pk=repair_id)
-            self.armed = True
+            self.repair_id, self.armed = repair_id, True
             try:
                 engine.advance(repair_id)
             except Killed:
@@ -103,11 +104,12 @@ def killing(drive: Drive, wanted: Callable[[Point], bool] = lambda point: True):
 
 
 def _function() -> str:
-    """The outermost function of the lifecycle, or of a step, that writes now."""
-    frame, found = sys._getframe(2), "?"
+    """The function whose transaction ends now: a decorated one is left already, its decorator names it."""
+    frame = sys._getframe(2)
     while frame is not None:
-        path, name = frame.f_code.co_filename, frame.f_code.co_name
-        if path.endswith(("repairs/lifecycle.py", "repair/steps/prepare.py", "repair/steps/leave.py")):
-            found = name
+        if frame.f_code.co_name == "inner" and "func" in frame.f_locals:
+            return frame.f_locals["func"].__name__
+        if frame.f_code.co_filename.endswith((*OURS,)):
+            return frame.f_code.co_name
         frame = frame.f_back
-    return found
+    return "?"

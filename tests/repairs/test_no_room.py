@@ -217,5 +217,3 @@ def test_a_group_that_launches_for_another_reason_gives_each_repair_its_own(trai
     assert repair.outcome == "REPLACED"
     assert train.group().desired == 4
     train.sound()
-
-
