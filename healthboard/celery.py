@@ -26,15 +26,15 @@ def every(seconds: float, *, least: float = 1.0) -> float:
 
 #: name: (task, seconds between ticks at speed 1)
 TICKS = {
-    "collect EC2": ("workers.collect.ec2", 60),
-    "collect ECS": ("workers.collect.ecs", 60),
+    "collect EC2": ("workers.collect.read_instances", 60),
+    "collect ECS": ("workers.collect.read_clusters", 60),
     "read what is due": ("workers.decide.sweep", 15),
-    "see breadth": ("workers.decide.breadth", 30),
-    "expire, wake, resolve cases": ("workers.decide.cases", 30),
+    "see breadth": ("workers.decide.correlate", 30),
+    "expire, wake, resolve cases": ("workers.decide.tend", 30),
     "wake due repairs": ("workers.repair.sweep", 15),
     "carry ends back to cases": ("workers.verify.sweep", 15),
-    "check invariants": ("workers.verify.invariants", 300),
-    "canary": ("workers.verify.canary", 30),
+    "check invariants": ("workers.verify.check", 300),
+    "canary": ("workers.verify.prove_alive", 30),
     "send notices": ("workers.notify.sweep", 30),
 }
 

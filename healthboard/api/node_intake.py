@@ -173,7 +173,7 @@ def _results(instance: Instance, report: Report, received: datetime) -> None:
             checks=heads.clean([check.model_dump() for check in result.checks]),
         )
         if answered:
-            wake.wake("workers.decide.instance", instance.pk)
+            wake.wake("workers.decide.evaluate", instance.pk)
 
 
 def _recorder(instance: Instance, report: Report, received: datetime) -> None:

@@ -85,7 +85,7 @@ def undo(case_id: int, *, actor: Actor) -> None:
             lifecycle._move(case, State.WAITING, actor, why)
             lifecycle._write(case, why_waiting=why, expires_at=None, plan_version=case.plan_version + 1)
         if case.instance_id:
-            wake("workers.decide.instance", case.instance_id)
+            wake("workers.decide.evaluate", case.instance_id)
         return
     repairs.ask_stop(decision.repair_id, actor=actor)
     _undone(decision, actor)
@@ -115,7 +115,7 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
     for member in members:
         lifecycle._move(member, State.WAITING, actor, f"released by {actor.name}: {reason}")
         lifecycle._write(member, evidence_at=now, why_waiting="released", plan_version=member.plan_version + 1)
-        wake("workers.decide.instance", member.instance_id)
+        wake("workers.decide.evaluate", member.instance_id)
 
 
 # --- checks, in the order: form, there, allowed, open, undecided, unchanged ------------------------------------------

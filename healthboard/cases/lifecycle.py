@@ -393,7 +393,7 @@ def wake_snoozed(case_id: int) -> bool:
     _move(case, State.WAITING, CLOCK, "the snooze ended")
     _write(case, snoozed_until=None, expires_at=None)
     if case.instance_id:
-        wake("workers.decide.instance", case.instance_id)
+        wake("workers.decide.evaluate", case.instance_id)
     return True
 
 
@@ -425,7 +425,7 @@ def carry_back(repair: Repair) -> None:
         announce(key=f"repair-failed-{repair.pk}", kind="repair_failed", to="operators",
                  subject=f"Repair of {repair.instance} failed: {repair.outcome}", body=repair.outcome_why,
                  link=f"/cases/{case.pk}/")  # fmt: skip
-    wake("workers.decide.instance", repair.instance_id)
+    wake("workers.decide.evaluate", repair.instance_id)
 
 
 def close(case: Case, resolution: Resolution, note: str, actor: Actor) -> None:

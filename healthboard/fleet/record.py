@@ -132,7 +132,7 @@ def touch(pks: Sequence[int]) -> None:
     for part in _parts(list(pks)):
         Instance.objects.filter(pk__in=part).update(evidence_at=now)
     for pk in pks[:WAKE_LIMIT]:
-        wake.wake("workers.decide.instance", pk)
+        wake.wake("workers.decide.evaluate", pk)
 
 
 def _lock_heads(channel: str, at: datetime, by_pk: dict[int, Item]) -> dict[int, Head]:

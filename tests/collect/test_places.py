@@ -79,7 +79,7 @@ def test_a_tick_with_several_places_starts_each_by_its_own_message(everywhere, m
     sent = []
     monkeypatch.setattr("healthboard.wake.send", lambda task, row_id=None: sent.append((task, row_id)))
     tasks.ec2()
-    assert len(sent) == 4 and {task for task, _ in sent} == {"workers.collect.ec2"}
+    assert len(sent) == 4 and {task for task, _ in sent} == {"workers.collect.read_instances"}
     tasks.ec2(sent[0][1])
     assert set(Instance.objects.values_list("account__account_id", "region")) == {(ACCOUNTS[0], REGIONS[0])}
     tasks.ec2(10**9)  # a source that is gone: nothing happens

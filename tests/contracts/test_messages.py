@@ -12,7 +12,7 @@ import pytest
 from healthboard.celery import STAGES, TICKS, app
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = re.compile(rf"workers\.({'|'.join(STAGES)})\.[a-z0-9_]+")
+NAME = re.compile(rf"workers\.({'|'.join(STAGES)})\.[a-z_]+")
 
 
 @pytest.fixture(scope="module")

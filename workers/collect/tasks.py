@@ -15,16 +15,16 @@ from workers.collect import sources, store
 log = logging.getLogger(__name__)
 
 
-@app.task(name="workers.collect.ec2")
+@app.task(name="workers.collect.read_instances")
 def ec2(source_id: int | None = None) -> None:
     """EC2 and Auto Scaling. A source that is gone or claimed is left alone; a blind AWS is noted at the source."""
-    _start("workers.collect.ec2", "ec2", ec2_rounds.collect, source_id)
+    _start("workers.collect.read_instances", "ec2", ec2_rounds.collect, source_id)
 
 
-@app.task(name="workers.collect.ecs")
+@app.task(name="workers.collect.read_clusters")
 def ecs(source_id: int | None = None) -> None:
     """ECS clusters, instances, services and tasks."""
-    _start("workers.collect.ecs", "ecs", ecs_rounds.collect, source_id)
+    _start("workers.collect.read_clusters", "ecs", ecs_rounds.collect, source_id)
 
 
 def _start(task: str, name: str, collect: Callable[[Account, str], bool], source_id: int | None) -> None:

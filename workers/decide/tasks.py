@@ -7,7 +7,7 @@ from workers import pulse
 from workers.decide import breadth, instance, time
 
 
-@app.task(name="workers.decide.instance")
+@app.task(name="workers.decide.evaluate")
 def read_instance(instance_id: int) -> None:
     """Read one instance's evidence and tell its case. Nothing happens if the row is gone."""
     instance.read(instance_id)
@@ -20,13 +20,13 @@ def sweep() -> None:
     pulse.beat("decide")
 
 
-@app.task(name="workers.decide.breadth")
+@app.task(name="workers.decide.correlate")
 def see_breadth() -> None:
     """Look for one cause behind many cases. No automatic repair starts before such a look."""
     breadth.look()
 
 
-@app.task(name="workers.decide.cases")
+@app.task(name="workers.decide.tend")
 def cases() -> None:
     """Expire unanswered cases, wake snoozed ones, re-read the open ones."""
     time.pass_over()

@@ -17,7 +17,7 @@ def sweep() -> None:
     pulse.beat("verify")
 
 
-@app.task(name="workers.verify.invariants")
+@app.task(name="workers.verify.check")
 def invariants() -> None:
     """Check INV1 to INV9 and keep the result where the system page shows it."""
     broken = rules.check()
@@ -28,7 +28,7 @@ def invariants() -> None:
         rules.alarm(broken)
 
 
-@app.task(name="workers.verify.canary")
+@app.task(name="workers.verify.prove_alive")
 def canary() -> None:
     """Proof that beat sends, the broker carries and a worker takes: its age is the worker's liveness."""
     Pulse.objects.update_or_create(name="canary", defaults={"at": clock.now(), "ok": True})
