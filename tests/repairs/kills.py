@@ -37,10 +37,13 @@ class Kills:
         self.armed = False
         self.repair_id = 0
 
-    def reach(self, when: str, what: str) -> None:
+    def step(self) -> str:
+        """Read within the transaction that ends: after it, a look would begin another."""
+        return lifecycle.Repair.objects.values_list("step", flat=True).get(pk=self.repair_id) if self.armed else ""
+
+    def reach(self, when: str, what: str, step: str) -> None:
         if not self.armed:
             return
-        step = lifecycle.Repair.objects.values_list("step", flat=True).get(pk=self.repair_id)
         point = (when, step, what)
         if point not in self.seen:
             self.seen.append(point)
@@ -69,15 +72,15 @@ def killing(drive: Drive, wanted: Callable[[Point], bool] = lambda point: True):
     commit = connection.commit
 
     def committed() -> None:
-        what = _function()
-        kills.reach("before", what)
+        what, step = _function(), kills.step()
+        kills.reach("before", what, step)
         commit()
-        kills.reach("after", what)
+        kills.reach("after", what, step)
 
     def executed(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
         if not connection.in_atomic_block and sql.lstrip().startswith(WRITES):
-            kills.reach("after", _function())
+            kills.reach("after", _function(), kills.step())
         return result
 
     handlers = []
@@ -87,7 +90,7 @@ def killing(drive: Drive, wanted: Callable[[Point], bool] = lambda point: True):
 
             def called(when: str = when, model: Any = None, **_: Any) -> None:
                 if kills.armed:
-                    kills.reach("outside " + when, f"AWS {model.name}")
+                    kills.reach("outside " + when, f"AWS {model.name}", kills.step())
 
             events.register(name, called)
             handlers.append((events, name, called))

@@ -1,0 +1,162 @@
+"""A dead host and a task that cannot be stopped: ended without a person only by the policy, with every proof."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.refusals import NotAllowed
+from healthboard.repairs.lifecycle import answer
+from healthboard.sandbox.entities import Task
+from tests.repairs.driver import person
+
+DRAIN = "UpdateContainerInstancesState"
+
+
+@pytest.fixture
+def solo(db, drives):
+    """Room elsewhere for each task: two tasks of four GPUs on four machines of eight."""
+    return drives("solo=template:4")
+
+
+def busy(drive):
+    """A machine with a service's task."""
+    world = drive.fleet.world
+    for machine in drive.fleet.pool("solo"):
+        tasks = [t for t in world.live_tasks(world.container_of[machine.id].id) if t.service == "simulate"]
+        if tasks:
+            return machine, tasks[0]
+    raise AssertionError("no machine is busy")
+
+
+def standalone(drive, machine, **more):
+    world = drive.fleet.world
+    with drive.fleet.engine.sandbox.lock:
+        return world.add(
+            Task(
+                id=world.new_hex("task", 32), cluster="gpu", container=world.container_of[machine.id].id, family="once",
+                revision=1, group="family:once", started_by="somebody", gpus=[], created_at=world.now(), last="RUNNING",
+                started_at=world.now(), **more,
+            )
+        )  # fmt: skip
+
+
+def test_a_dead_host_asks_by_default(solo):
+    machine, _ = busy(solo)
+    solo.inject(machine, "EC2_SYSTEM_IMPAIRED")
+    case = solo.opened(machine)
+    solo.steps(30)
+    case.refresh_from_db()
+    assert (case.state, case.mode) == ("WAITING", "ask") and not solo.calls()
+
+
+def test_a_dead_host_with_every_proof_is_replaced_where_the_policy_says_so(solo):
+    solo.policy(dead_host="auto")
+    machine, _ = busy(solo)
+    solo.inject(machine, "EC2_SYSTEM_IMPAIRED")
+    repair = solo.repaired(machine, within=900)
+    assert (repair.state, repair.outcome, repair.automatic) == ("SUCCEEDED", "REPLACED", True), solo.said()
+    assert "host is dead" in repair.steps.get(name="tasks").note
+    assert solo.fleet.container(machine).status == "INACTIVE"
+    solo.sound()
+
+
+def one_standalone(drive, machine, task):
+    standalone(drive, machine)
+
+
+def one_protected(drive, machine, task):
+    task.protected_until = drive.fleet.world.now() + 86400
+
+
+def no_room_elsewhere(drive, machine, task):
+    service = drive.fleet.world.services["gpu/simulate"]
+    service.desired += 40
+
+
+def listed_thinly(drive, machine, task):
+    drive.rules({"service": "ecs", "operation": "ListTasks", "do": "empty"})
+
+
+@pytest.mark.parametrize("missing", [one_standalone, one_protected, no_room_elsewhere, listed_thinly])
+def test_a_dead_host_with_one_proof_missing_asks_and_is_not_ended(solo, missing):
+    solo.policy(dead_host="auto")
+    machine, task = busy(solo)
+    missing(solo, machine, task)
+    solo.inject(machine, "EC2_SYSTEM_IMPAIRED")
+    repair = solo.until(
+        lambda: (r := solo.repair(machine)) and r.state == "ASKING" and r.step == "tasks" and r, 900
+    )  # fmt: skip
+    assert "Not proven" in repair.why_waiting, repair.why_waiting
+    assert machine.state == "running" and not solo.calls(machine)["TerminateInstances"]
+    with pytest.raises(NotAllowed):
+        answer(repair.pk, actor=person("operator"), choice="force_tasks", reason="it must")
+    solo.rules()
+    answer(repair.pk, actor=person("approver"), choice="force_tasks", reason="they are gone")
+    assert solo.repaired(machine, within=600).outcome == "REPLACED", solo.said()
+    solo.sound()
+
+
+def test_a_host_whose_check_is_good_is_not_dead_however_long_its_agent_is_away(solo):
+    solo.policy(dead_host="auto", drain_timeout_s=600)
+    machine, _ = busy(solo)
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "launch")
+    solo.inject(machine, "ECS_AGENT_DISCONNECTED")
+    repair = solo.asking(machine, within=900)
+    assert repair.step == "tasks" and "drain time-out" in repair.why_waiting
+    assert machine.state == "running"
+
+
+def stuck(drive):
+    machine, task = busy(drive)
+    drive.inject(machine, "UNKILLABLE_TASK")
+    drive.inject(machine, "XID_79", 0)
+    return machine, task
+
+
+def test_a_task_that_cannot_be_stopped_asks_by_default_and_a_persons_word_is_kept(solo):
+    machine, _ = stuck(solo)
+    repair = solo.until(lambda: (r := solo.repair(machine)) and r.state == "ASKING" and r, 900)
+    assert "cannot be stopped" in repair.why_waiting
+    assert {c["key"] for c in repair.facts["choices"]} == {"unkillable", "undo"}
+    answer(repair.pk, actor=person("operator"), choice="unkillable", reason="it hangs")
+    assert solo.repaired(machine, within=300).outcome == "REPLACED", solo.said()
+    solo.sound()
+
+
+def test_a_task_that_cannot_be_stopped_is_given_up_where_the_policy_says_so(solo):
+    solo.policy(unkillable="auto")
+    machine, _ = stuck(solo)
+    repair = solo.repaired(machine, within=900)
+    assert (repair.state, repair.outcome) == ("SUCCEEDED", "REPLACED")
+    assert "cannot be stopped" in repair.steps.get(name="tasks").note
+    solo.sound()
+
+
+def test_a_standalone_task_is_waited_for_and_then_asked_about(solo):
+    solo.policy(drain_timeout_s=600)
+    machine = solo.machine("solo")
+    task = standalone(solo, machine)
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.until(lambda: (r := solo.repair(machine)) and r.state == "ASKING" and r, 900)
+    assert "drain time-out" in repair.why_waiting and "family:once" in repair.why_waiting
+    assert machine.state == "running" and task.last == "RUNNING"
+    answer(repair.pk, actor=person("operator"), choice="wait_longer", reason="it ends tonight")
+    task.last = task.desired = "STOPPED"
+    assert solo.repaired(machine).outcome == "REPLACED"
+    solo.sound()
+
+
+def test_that_ecs_does_not_list_it_for_a_moment_proves_nothing(solo):
+    machine, _ = busy(solo)
+    solo.one_pass()
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "tasks")
+    container = solo.fleet.container(machine)
+    hidden = solo.fleet.world.containers.pop(container.id)
+    solo.steps(3)
+    assert machine.state == "running" and not solo.calls(machine)["TerminateInstances"]
+    repair = solo.repair(machine)
+    assert repair.step == "tasks"
+    solo.fleet.world.containers[hidden.id] = hidden
+    assert solo.repaired(machine).outcome == "REPLACED"

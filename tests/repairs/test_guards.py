@@ -1,0 +1,89 @@
+"""Each guard, and the test that fails without it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from healthboard import aws
+from healthboard.repairs.models import Call
+from tests.repairs.driver import ACCOUNT, REGION
+from workers.repair.steps.replace import token_for
+
+ROOT = Path(__file__).resolve().parents[1]
+GUARDS = {
+    "unique index": ("cases/test_races.py", "test_one_open_repair_per_instance"),
+    "fence": ("cases/test_races.py", "test_a_stale_fence_writes_nothing"),
+    "lease": ("cases/test_races.py", "test_a_leased_repair_is_not_claimed_by_another"),
+    "lease at the intent": ("cases/test_races.py", "test_after_its_lease_a_worker_intends_nothing"),
+    "budget lock": ("cases/test_races.py", "test_five_starts_at_once_never_pass_the_budget"),
+    "drain check": ("repairs/test_dead_hosts.py", "test_a_standalone_task_is_waited_for_and_then_asked_about"),
+    "room check": ("repairs/test_no_room.py", "test_without_room_in_the_group_nothing_is_drained"),
+    "replacement check": ("repairs/test_no_room.py", "test_a_replacement_with_the_same_fault_asks_and_ends_nothing"),
+    "owner check": ("repairs/test_others.py", "test_an_owner_that_changes_under_way_ends_the_acting"),
+    "owner check of decisions": ("cases/test_owners.py", "test_what_is_not_ours_is_observed"),
+    "pause tag": ("repairs/test_others.py", "test_a_pause_tag_is_read_before_every_step_even_of_an_undo"),
+    "breaker": ("cases/test_races.py", "test_after_a_breaker_has_opened_no_automatic_intent_is_committed"),
+    "stop switch": ("cases/test_races.py", "test_after_the_stop_switch_no_intent_is_committed"),
+    "evidence hash": ("cases/test_decide.py", "test_a_changed_plan_or_other_evidence_is_refused_with_what_changed"),
+    "evidence at the end": (
+        "repairs/test_undo.py",
+        "test_evidence_that_clears_undoes_a_repair_before_its_irreversible_step",
+    ),
+    "blind sources": ("repairs/test_others.py", "test_blind_sources_hold_what_is_scheduled"),
+    "intent row": ("repairs/test_guards.py", "test_every_changing_call_was_intended_and_committed_before"),
+    "token": ("repairs/test_guards.py", "test_a_launch_that_is_repeated_is_the_same_launch"),
+}
+
+
+@pytest.mark.parametrize("guard", list(GUARDS))
+def test_each_guard_has_its_test(guard):
+    path, name = GUARDS[guard]
+    assert f"def {name}(" in (ROOT / path).read_text()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_changing_call_was_intended_and_committed_before(drives):
+    drive = drives("train=group:3")
+    machine = drive.machine("train")
+    made: list[str] = []
+    missing: list[str] = []
+
+    def look(operation: str) -> None:
+        """By a connection of its own, which sees only what is committed."""
+        if not Call.objects.filter(operation=operation, answered_at=None).exists():
+            missing.append(operation)
+        connection.close()
+
+    def called(model, **_) -> None:
+        made.append(model.name)
+        thread = threading.Thread(target=look, args=(model.name,))
+        thread.start()
+        thread.join(10)
+
+    for service in ("ec2", "ecs", "autoscaling"):
+        aws.client(service, account=ACCOUNT, region=REGION, changing=True).meta.events.register("before-call", called)
+    drive.inject(machine, "XID_79", 0)
+    drive.repaired(machine)
+    assert {"UpdateContainerInstancesState", "EnterStandby", "DetachInstances", "TerminateInstances"} <= set(made)
+    assert missing == []
+    assert not Call.objects.filter(answered_at=None).exists()
+
+
+@pytest.mark.parametrize("how", ["drop_before", "drop_after", "error_after"])
+def test_a_launch_that_is_repeated_is_the_same_launch(db, drives, how):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.rules({"service": "ec2", "operation": "RunInstances", "do": how, "times": 2})
+    drive.inject(machine, "XID_79", 0)
+    repair = drive.repaired(machine)
+    assert repair.outcome == "REPLACED"
+    tokens = set(repair.calls.filter(operation="RunInstances").values_list("token", flat=True))
+    assert tokens == {token_for(repair.pk, 1)} and repair.calls.filter(operation="RunInstances").count() == 3
+    world = drive.fleet.world
+    assert len([i for i in world.instances.values() if i.state in ("pending", "running")]) == 3
+    assert len(world.instances) == 4
+    drive.sound()

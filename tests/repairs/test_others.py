@@ -1,0 +1,177 @@
+"""Whatever a group, ECS, Spot or a person does to the instance meanwhile is a normal outcome at every step."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.sandbox.launch import stop, terminate
+from healthboard.sandbox.ticks.groups import drop_member, set_member
+from tests.repairs.driver import person
+
+POOLS = {"train": "train=group:3", "solo": "solo=template:3"}
+DRAIN = "UpdateContainerInstancesState"
+
+
+def at(drives, pool, code, step):
+    drive = drives(POOLS[pool])
+    drive.one_pass()
+    machine = drive.machine(pool)
+    drive.inject(machine, code, 0)
+    drive.at_step(machine, step)
+    return drive, machine
+
+
+def ends(drive, machine):
+    with drive.fleet.engine.sandbox.lock:
+        terminate(drive.fleet.world, machine, "Server.SpotInstanceTermination")
+
+
+@pytest.mark.parametrize("step", ["drain", "launch", "replacement", "tasks", "terminate"])
+def test_a_template_instance_that_others_end_closes_the_repair_and_leaves_one_replacement_at_most(db, drives, step):
+    drive, machine = at(drives, "solo", "XID_79", step)
+    ends(drive, machine)
+    repair = drive.repaired(machine)
+    assert repair.state == "SUCCEEDED", drive.said()
+    assert repair.outcome == ("INSTANCE_GONE" if step in ("drain", "launch") else "REPLACED")
+    assert drive.case(machine).state == "CLOSED"
+    assert drive.fleet.engine.sandbox and not drive.calls(machine)["TerminateInstances"]
+    drive.sound()
+
+
+@pytest.mark.parametrize("step", ["drain", "standby", "replacement", "tasks"])
+def test_a_group_member_that_others_end_leaves_the_group_as_large_as_it_was(db, drives, step):
+    drive, machine = at(drives, "train", "XID_79", step)
+    ends(drive, machine)
+    repair = drive.repaired(machine)
+    assert (repair.state, repair.outcome) == ("SUCCEEDED", "REPLACED_BY_GROUP"), drive.said()
+    drive.until(lambda: sorted(m["state"] for m in drive.group().members.values()) == ["InService"] * 3, 120)
+    assert drive.group().desired == 3
+    drive.sound()
+
+
+@pytest.mark.parametrize("step", ["tasks", "boot"])
+def test_a_member_that_stepped_aside_and_was_ended_gives_its_place_back(db, drives, step):
+    drive, machine = at(drives, "train", "XID_95", step)
+    assert drive.group().desired == 2
+    ends(drive, machine)
+    repair = drive.repaired(machine)
+    assert repair.outcome == "REPLACED_BY_GROUP", drive.said()
+    assert drive.group().desired == 3
+    drive.until(lambda: sorted(m["state"] for m in drive.group().members.values()) == ["InService"] * 3, 120)
+    drive.sound()
+
+
+def test_somebody_takes_it_out_of_its_group(db, drives):
+    drive, machine = at(drives, "train", "XID_79", "drain")
+    with drive.fleet.engine.sandbox.lock:
+        drop_member(drive.group(), machine.id)
+        machine.tags = {k: v for k, v in machine.tags.items() if k != "aws:autoscaling:groupName"}
+        drive.group().desired -= 1
+    repair = drive.asking(machine)
+    assert "out of its Auto Scaling group" in repair.why_waiting or "owner" in repair.why_waiting
+    assert machine.state == "running"
+
+
+def test_somebody_puts_it_into_a_group(db, drives):
+    drive = drives("train=group:3,solo=template:3")
+    drive.one_pass()
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "tasks")
+    with drive.fleet.engine.sandbox.lock:
+        group = drive.group()
+        group.members = {**group.members, machine.id: {"state": "InService", "until": None, "protected": False,
+                                                       "version": "2", "health": "Healthy"}}  # fmt: skip
+        machine.tags = {**machine.tags, "aws:autoscaling:groupName": group.id}
+    repair = drive.asking(machine)
+    assert "into an Auto Scaling group" in repair.why_waiting
+    assert not drive.calls(machine)["TerminateInstances"]
+
+
+@pytest.mark.parametrize(("pool", "step"), [("solo", "tasks"), ("train", "tasks")])
+def test_somebody_sets_it_back_to_active(db, drives, pool, step):
+    drive, machine = at(drives, pool, "XID_79", step)
+    drive.fleet.container(machine).status = "ACTIVE"
+    repair = drive.asking(machine)
+    assert "ACTIVE" in repair.why_waiting
+    assert {c["key"] for c in repair.facts["choices"]} == {"drain_again", "undo"}
+    from healthboard.repairs.lifecycle import answer
+
+    answer(repair.pk, actor=person("operator"), choice="drain_again", reason="it is broken")
+    assert drive.repaired(machine).outcome == "REPLACED"
+    drive.sound()
+
+
+def test_somebody_takes_it_out_of_standby(db, drives):
+    drive, machine = at(drives, "train", "XID_79", "tasks")
+    with drive.fleet.engine.sandbox.lock:
+        set_member(drive.group(), machine.id, state="InService", until=None)
+        drive.group().desired += 1
+    repair = drive.asking(machine)
+    assert "no longer Standby" in repair.why_waiting and machine.state == "running"
+    assert not drive.calls(machine)["DetachInstances"]
+
+
+def test_somebody_stops_it(db, drives):
+    drive, machine = at(drives, "solo", "XID_79", "replacement")
+    with drive.fleet.engine.sandbox.lock:
+        stop(drive.fleet.world, machine)
+    repair = drive.until(lambda: (r := drive.repair(machine)) and (r.closed_at or r.state == "ASKING") and r, 300)
+    assert repair.state == "ASKING" or repair.outcome == "REPLACED"
+    drive.sound()
+
+
+def test_a_pause_tag_is_read_before_every_step_even_of_an_undo(db, drives):
+    drive, machine = at(drives, "solo", "XID_79", "replacement")
+    before = drive.calls()
+    machine.tags = {**machine.tags, "healthboard:pause": "yes"}
+    drive.steps(40)
+    repair = drive.repair(machine)
+    assert "pause" in repair.why_waiting and drive.calls() == before and machine.state == "running"
+    from healthboard.repairs.lifecycle import ask_stop
+
+    ask_stop(repair.pk, actor=person("operator"))
+    drive.steps(10)
+    assert drive.calls() == before
+    machine.tags = {k: v for k, v in machine.tags.items() if k != "healthboard:pause"}
+    assert drive.repaired(machine).state == "CANCELLED"
+    drive.sound()
+
+
+def test_an_owner_that_changes_under_way_ends_the_acting(db, drives):
+    from healthboard.fleet.models import Instance
+
+    drive, machine = at(drives, "solo", "XID_79", "replacement")
+    before = drive.calls(machine)
+    drive.hands.append(lambda: Instance.objects.filter(instance_id=machine.id).update(owner="OTHER"))
+    collect, drive.collect = drive.collect, lambda: (collect(), drive.hands[-1]())
+    repair = drive.asking(machine)
+    assert "OTHER" in repair.why_waiting and drive.calls(machine) == before and machine.state == "running"
+
+
+@pytest.mark.parametrize("step", ["drain", "launch", "replacement", "tasks", "detach", "terminate"])
+def test_the_stop_switch_at_any_step_stops_every_later_call(db, drives, step):
+    from healthboard.repairs import brakes
+
+    pool = "train" if step == "detach" else "solo"
+    drive, machine = at(drives, pool, "XID_79", step)
+    brakes.stop(person("operator"), "look first")
+    before = drive.calls()
+    drive.steps(25)
+    assert drive.calls() == before and "stop switch" in drive.repair(machine).why_waiting.lower()
+    brakes.resume(person("admin"), "fine")
+    assert drive.repaired(machine).outcome == "REPLACED"
+    drive.sound()
+
+
+def test_blind_sources_hold_what_is_scheduled(db, drives):
+    drive = drives(POOLS["solo"])
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.until(lambda: drive.repair(machine), 40)
+    drive.fleet.engine.sandbox.set_mode("off")
+    drive.steps(40)
+    assert drive.repair(machine).state == "SCHEDULED" and not drive.calls()
+    drive.fleet.engine.sandbox.set_mode("ok")
+    assert drive.repaired(machine).outcome == "REPLACED"
+    drive.sound()
