@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -135,4 +136,5 @@ def test_any_order_of_calls_leaves_a_sane_world_that_is_all_in_the_state_file(pl
     store = Store(home / "sandbox" / "state.sqlite3")
     loaded = {(e.kind, e.id): e.body() for _, e in store.load()}
     store.close()
+    shutil.rmtree(home, ignore_errors=True)
     assert loaded == kept
