@@ -99,8 +99,9 @@ def test_a_dead_host_with_one_proof_missing_asks_and_is_not_ended(solo, missing)
 def test_a_host_whose_check_is_good_is_not_dead_however_long_its_agent_is_away(solo):
     solo.policy(dead_host="auto", drain_timeout_s=600)
     machine, _ = busy(solo)
+    solo.one_pass()
     solo.inject(machine, "XID_79", 0)
-    solo.at_step(machine, "launch")
+    solo.at_step(machine, "drain")
     solo.inject(machine, "ECS_AGENT_DISCONNECTED")
     repair = solo.asking(machine, within=900)
     assert repair.step == "tasks" and "drain time-out" in repair.why_waiting

@@ -82,6 +82,7 @@ def test_somebody_puts_it_into_a_group(db, drives):
         group = drive.group()
         group.members = {**group.members, machine.id: {"state": "InService", "until": None, "protected": False,
                                                        "version": "2", "health": "Healthy"}}  # fmt: skip
+        group.desired += 1
         machine.tags = {**machine.tags, "aws:autoscaling:groupName": group.id}
     repair = drive.asking(machine)
     assert "into an Auto Scaling group" in repair.why_waiting

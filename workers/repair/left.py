@@ -46,14 +46,16 @@ def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
     if run.look.connected is not True or not tasks:
         return None
     margin = run.span("unkillable_margin_s", 120)
-    for task in tasks:
+    # a daemon's task is stopped last, once nothing else runs there: it waits for the stuck ones
+    stuck = [t for t in tasks if not _daemon(_service(run, _service_name(t)))] or tasks
+    for task in stuck:
         ordered = task.get("stoppingAt")
         limit = clock.scaled(timedelta(seconds=_stop_timeout(task)))
         if task.get("desiredStatus") != "STOPPED" or ordered is None or clock.now() - ordered < limit + margin:
             return None
     return Left(
         "unkillable", "Count its tasks as gone",
-        f"{len(tasks)} tasks cannot be stopped: their containers outlived the stop time-out.",
+        f"{len(stuck)} tasks cannot be stopped: their containers outlived the stop time-out.",
         _may(run, "unkillable"), _not_replaced(run, tasks),
     )  # fmt: skip
 
@@ -76,27 +78,43 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
     missing: list[str] = []
     services: dict[str, int] = {}
     for task in tasks:
-        group = task.get("group", "")
-        if not group.startswith("service:"):
-            missing.append(f"standalone task {task['taskArn'].rsplit('/', 1)[-1]} of {group or 'no group'}")
+        name = _service_name(task)
+        if not name:
+            group = task.get("group") or "no group"
+            missing.append(f"standalone task {task['taskArn'].rsplit('/', 1)[-1]} of {group}")
         else:
-            services[group.removeprefix("service:")] = services.get(group.removeprefix("service:"), 0) + 1
+            services[name] = services.get(name, 0) + 1
     listed, told = len(tasks), run.look.tasks
     if told is None or listed < told:  # a thin answer proves nothing about the tasks that it leaves out
         missing.append(f"ECS lists {listed} of {'?' if told is None else told} tasks")
     missing += _protected(run, tasks)
     for name, here in services.items():
-        answer = ask_aws(run.client("ecs").describe_services, cluster=run.instance.cluster.name, services=[name])
-        service = next(iter(answer["services"]), None)
+        service = _service(run, name)
         if service is None:
             missing.append(f"service {name} is unknown")
-        elif service.get("schedulingStrategy") == "DAEMON":
+        elif _daemon(service):
             continue
         elif service["runningCount"] - here < service["desiredCount"]:
             missing.append(
                 f"service {name} runs {max(service['runningCount'] - here, 0)} of {service['desiredCount']} elsewhere"
             )
     return tuple(missing)
+
+
+def _service_name(task: dict[str, Any]) -> str:
+    group = task.get("group", "")
+    return group.removeprefix("service:") if group.startswith("service:") else ""
+
+
+def _service(run: Run, name: str) -> dict[str, Any] | None:
+    if not name:
+        return None
+    answer = ask_aws(run.client("ecs").describe_services, cluster=run.instance.cluster.name, services=[name])
+    return next(iter(answer["services"]), None)
+
+
+def _daemon(service: dict[str, Any] | None) -> bool:
+    return service is not None and service.get("schedulingStrategy") == "DAEMON"
 
 
 def _protected(run: Run, tasks: list[dict[str, Any]]) -> list[str]:
