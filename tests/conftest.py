@@ -30,6 +30,8 @@ from django.conf import settings  # noqa: E402
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a slow one would cost minutes
 assert _HOME.resolve() == settings.HOME, "settings were read before the environment was made"
 django.setup()  # conftest.py files further down import models
+# Inherited by the workers of a distributed run, it would make pytest-django read the settings before this file there.
+del os.environ["DJANGO_SETTINGS_MODULE"]
 
 
 def pytest_unconfigure(config):

@@ -12,6 +12,7 @@ from healthboard.approve.web import may
 from healthboard.cases import queries
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
+from healthboard.exports import FORMATS, export
 from healthboard.fleet.models import Gpu, Instance, Source
 from healthboard.pages import PAGE_SIZE, live, page
 from healthboard.people import access
@@ -24,8 +25,21 @@ MOST = 500
 def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
+    if (kind := request.GET.get("format")) in FORMATS:
+        return export(f"cases-{tab}", map(_exported, queries.tab(seen(request), tab)[:MOST]), kind)
     shown = queries.tab_version(seen(request), tab)
     return live(request, "inbox.html", shown, lambda: context(request, tab))
+
+
+def _exported(case: Case) -> dict[str, Any]:
+    return {
+        "id": case.pk, "instance": case.instance.instance_id if case.instance else "", "codes": " ".join(case.codes),
+        "verdict": case.verdict, "action": case.action, "mode": case.mode, "state": case.state,
+        "resolution": case.resolution, "account": case.account.account_id, "region": case.region,
+        "pool": case.pool.name if case.pool else "", "title": case.title, "why": case.why,
+        "why_waiting": case.why_waiting, "opened_at": case.opened_at, "expires_at": case.expires_at,
+        "plan_version": case.plan_version, "evidence_hash": case.evidence_hash,
+    }  # fmt: skip
 
 
 def seen(request: HttpRequest) -> QuerySet[Case]:

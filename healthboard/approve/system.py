@@ -9,6 +9,7 @@ from typing import Any
 
 import django
 from django.conf import settings
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -51,18 +52,21 @@ def system(request: HttpRequest) -> HttpResponse:
 
 def context(request: HttpRequest) -> dict[str, Any]:
     now = clock.now()
-    sources = list(Source.objects.select_related("account").order_by("account", "region", "name", "scope"))
+    sources = list(_here(request, Source).select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
         source.blind = blind(source, now)
     return {
         "switch": frame(request).switch,
         "sources": sources,
         "pulses": _pulses(now),
-        "breakers": Breaker.objects.filter(released_at=None).select_related("account").order_by("-opened_at"),
-        "released": Breaker.objects.filter(released_at__isnull=False).order_by("-released_at")[:5],
-        "pauses": Pause.objects.filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
+        "breakers": _here(request, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"),
+        "released": _here(request, Breaker).filter(released_at__isnull=False).order_by("-released_at")[:5],
+        "pauses": _here(request, Pause)
+        .filter(ended_at=None, until__gt=now)
+        .select_related("account")
+        .order_by("until"),
         "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
-        "pools": _budgets(),
+        "pools": _budgets(request),
         "invariants": Pulse.objects.filter(name="invariants").first(),
         "versions": _versions(),
         "may": _may(request),
@@ -75,10 +79,17 @@ def _may(request: HttpRequest) -> dict[str, str | None]:
     return {**may, "acting": may["resume"] and "To switch acting on or off takes the role admin."}
 
 
-def _budgets() -> list[dict[str, Any]]:
+def _here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
+    """What concerns the places of this person; a pause or breaker of the whole fleet concerns everybody."""
+    rows = access.within(request.user, model.objects.all(), pool="")
+    return rows | model.objects.filter(account=None) if model is not Source else rows
+
+
+def _budgets(request: HttpRequest) -> list[dict[str, Any]]:
     """Pools with their size, what is out, and what may be."""
     policies, rows = matching.snapshots(), []
-    for pool in Pool.objects.select_related("account", "cluster").order_by("account", "region", "name"):
+    seen = access.within(request.user, Pool.objects.all(), pool="name")
+    for pool in seen.select_related("account", "cluster").order_by("account", "region", "name"):
         idle = matching.Target(pool.account.account_id, pool.region, pool.cluster.name, pool.name)
         values = matching.combine(policies, [idle]).values
         rows.append({"pool": pool, "used": budget.usage(pool, values)})

@@ -90,9 +90,12 @@ def require(actor: Actor, verb: str, *, account: Any = None, region: str = "", p
         raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)
 
 
-def within(user: Any, queryset: QuerySet, *, prefix: str = "", verb: str = "view") -> QuerySet:
+def within(
+    user: Any, queryset: QuerySet, *, prefix: str = "", verb: str = "view", pool: str = "pool__name"
+) -> QuerySet:
     """The rows of a queryset that the person may see. `prefix` leads to the row that has account, region and pool
-    (``""`` for instances and cases, ``"instance__"`` for repairs)."""
+    (``""`` for instances and cases, ``"instance__"`` for repairs). `pool` leads to the pool's name; empty for rows of
+    a whole place, which a grant for one pool of it shows too."""
     if user is None or not user.is_authenticated or not user.is_active:
         return queryset.none()
     roles, _ = VERBS[verb]
@@ -103,8 +106,8 @@ def within(user: Any, queryset: QuerySet, *, prefix: str = "", verb: str = "view
             part &= Q(**{f"{prefix}account": grant.account_id})
         if grant.region:
             part &= Q(**{f"{prefix}region": grant.region})
-        if grant.pool:
-            part &= Q(**{f"{prefix}pool__name": grant.pool})
+        if grant.pool and pool:
+            part &= Q(**{f"{prefix}{pool}": grant.pool})
         if not part:
             return queryset
         where |= part

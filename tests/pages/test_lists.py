@@ -8,7 +8,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from healthboard import clock
 from healthboard.cases.models import Case
+from healthboard.repairs.models import Breaker
 from tests import factories as make
 
 HOSTILE = "<script>alert(1)</script>"
@@ -210,6 +212,27 @@ def test_audit_filters_by_who_what_and_where(home, log_in):
     assert rows("since=nonsense&case=x") == ["switch.stopped", "case.dismiss"]
     found = csv.DictReader(io.StringIO(client.get("/audit/?who=ann&format=csv").content.decode()))
     assert [row["summary"] for row in found] == ["dismissed by ann: a driver bug"]
+
+
+def test_the_inbox_gives_its_tab_as_csv_and_json(home, log_in):
+    waiting = make.case(make.instance(home))
+    make.case(make.instance(home), state="OBSERVED")
+    client = log_in("viewer")
+    assert [row["id"] for row in client.get("/?tab=waiting&format=json").json()["items"]] == [waiting.pk]
+    rows = csv.DictReader(io.StringIO(client.get("/?tab=waiting&format=csv").content.decode()))
+    assert [row["id"] for row in rows] == [str(waiting.pk)]
+
+
+def test_the_system_page_shows_the_places_of_the_person(home, log_in):
+    Breaker.objects.create(
+        account=home.account, region=home.region, kind="CORRELATED", scope_kind="pool", scope="train",
+        why="a bad batch in this account", opened_at=clock.now(),
+    )  # fmt: skip
+    elsewhere = make.account("444455556666")
+    for scope, shown in ({"account": home.account}, True), ({"account": elsewhere}, False), ({}, True):
+        text = log_in("viewer", **scope).get("/system/").content.decode()
+        assert ("a bad batch in this account" in text) is shown
+        assert (">train<" in text) is shown
 
 
 def test_a_cell_that_would_run_in_a_spreadsheet_is_defused(home, log_in):
