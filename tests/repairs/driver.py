@@ -33,9 +33,9 @@ from workers.verify import carry
 #: calls that change something, as the sandbox logs them
 CHANGING = invariants.CHANGING
 SPEED = 30.0
-COLLECT_S, LOOK_S, BREADTH_S = 5.0, 5.0, 3.0
+COLLECT_S, LOOK_S, BREADTH_S = 5.0, 10.0, 10.0
 #: what a healthy node waits longer: bystanders only take time
-QUIET_S = 6.0
+QUIET_S = 12.0
 
 
 class Still:
