@@ -164,6 +164,9 @@ def intend(
     if irreversible and not row.irreversible:
         row.irreversible = True
         row.save(update_fields=["irreversible"])
+    # slow reads must not use up the lease that the call and its outcome still need
+    row.lease_until = clock.now() + LEASE
+    row.save(update_fields=["lease_until"])
     step = row.steps.order_by("-number").first()
     call = Call.objects.create(
         step=step, repair=row, service=service, operation=operation, target=target, request=request, token=token,

@@ -267,6 +267,9 @@ def _answered(run: Run, given: str) -> None:
             _change(run, "REPLACE", "chosen by a person")
         case "terminate_first":
             lifecycle.next_step(repair, "tasks", note="terminate first, by a named person", skipped=True)
+        case "reboot_again":
+            run.remember(reboot_after=clock.now().isoformat())
+            lifecycle.next_step(repair, "reboot", note="rebooted again by a person", skipped=True)
         case "booted":
             steps = order_of(repair)
             lifecycle.next_step(repair, steps[steps.index("boot") + 1], note="confirmed by a person")

@@ -128,6 +128,8 @@ def tasks(run: Run) -> Result:
         return Done("a named person gave the tasks that are left up")
     here = tasks_on(run.instance)
     if look.tasks is None:
+        if run.late("drain_timeout_s", 1800):
+            return Ask("ECS does not say how many tasks run.", (_AGAIN, _UNDO))
         return Wait(5, "ECS does not say how many tasks run")
     for rule in (dead_host, unkillable):
         left = rule(run, here)

@@ -18,7 +18,8 @@ _RETURN = _choice("undo", "Return it to service as it is")
 
 def reboot(run: Run) -> Result:
     """RebootInstances once. It has no token and two calls are two reboots: it is never repeated blindly."""
-    ours = run.calls("RebootInstances")
+    again = run.facts.get("reboot_after", "")
+    ours = [c for c in run.calls("RebootInstances") if c.intended_at.isoformat() > again]
     if ours:
         return Done("reboot queued")
     if bad := still_bad(run):
@@ -78,7 +79,7 @@ def boot(run: Run) -> Result:
     if run.late("reboot_timeout_s", 1200):
         return Ask(
             "It has not come back from the reboot with a new boot id.",
-            (_choice("wait_longer", "Wait longer"), _REPLACE),
+            (_choice("wait_longer", "Wait longer"), _choice("reboot_again", "Reboot it again"), _REPLACE),
         )
     return Wait(5, "waiting for a new boot id and the agent")
 
