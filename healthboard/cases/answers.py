@@ -80,16 +80,16 @@ def undo(case_id: int, *, actor: Actor) -> None:
     why = f"taken back by {actor.name}"
     if repairs.cancel_scheduled(decision.repair_id, actor=actor, why=why):
         _undone(decision, actor)
-        lifecycle._audit(case, "case.undone", why, actor, repair_id=decision.repair_id)
+        lifecycle.audit(case, "case.undone", why, actor, repair_id=decision.repair_id)
         if case.state == State.DECIDED:
-            lifecycle._move(case, State.WAITING, actor, why)
-            lifecycle._write(case, why_waiting=why, expires_at=None, plan_version=case.plan_version + 1)
+            lifecycle.move(case, State.WAITING, actor, why)
+            lifecycle.write(case, why_waiting=why, expires_at=None, plan_version=case.plan_version + 1)
         if case.instance_id:
             wake("workers.decide.evaluate", case.instance_id)
         return
     repairs.ask_stop(decision.repair_id, actor=actor)
     _undone(decision, actor)
-    lifecycle._audit(
+    lifecycle.audit(
         case, "case.stop_asked", f"{actor.name} asked to stop and undo", actor, repair_id=decision.repair_id
     )
 
@@ -107,14 +107,14 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
     if group.breaker_id is not None and group.breaker.released_at is None:
         brakes.release_breaker(group.breaker_id, actor, reason)
     now = clock.now()
-    Decision.objects.create(
-        case=group, kind=Decision.Kind.RELEASE, action="", reason=reason, user=actor.user, actor=actor.name[:150],
-        via=actor.via, plan_version=group.plan_version, evidence_hash=group.evidence_hash, at=now, outcome="DONE",
+    lifecycle.decided(
+        group, kind=Decision.Kind.RELEASE, action="", reason=reason, user=actor.user, actor=actor.name[:150],
+        via=actor.via, outcome="DONE",
     )  # fmt: skip
     lifecycle.close(group, Resolution.RELEASED, reason, actor)
     for member in members:
-        lifecycle._move(member, State.WAITING, actor, f"released by {actor.name}: {reason}")
-        lifecycle._write(member, evidence_at=now, why_waiting="released", plan_version=member.plan_version + 1)
+        lifecycle.move(member, State.WAITING, actor, f"released by {actor.name}: {reason}")
+        lifecycle.write(member, evidence_at=now, why_waiting="released", plan_version=member.plan_version + 1)
         wake("workers.decide.evaluate", member.instance_id)
 
 
@@ -171,7 +171,7 @@ def _keep_refusal(case_id: int, actor: Actor, kind: str, refusal: Refusal) -> No
     with transaction.atomic():
         case = Case.objects.filter(pk=case_id).select_related("instance__account").first()
         if case is not None:
-            lifecycle._audit(case, "case.refused", f"{kind[:20]} by {actor.name} refused: {refusal.message}", actor)
+            lifecycle.audit(case, "case.refused", f"{kind[:20]} by {actor.name} refused: {refusal.message}", actor)
 
 
 # --- carrying out -----------------------------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ def _put_aside(case: Case, actor: Actor, kind: str, reason: str, snooze_s: float
     until = clock.now() + timedelta(seconds=snooze_s)
     words = f"snoozed until {until:%Y-%m-%d %H:%M:%S} UTC" + (f": {reason}" if reason else "")
     if case.state != State.SNOOZED:  # snoozed anew: only its end moves
-        lifecycle._move(case, State.SNOOZED, actor, words)
-    lifecycle._write(case, snoozed_until=until, expires_at=None, why_waiting=words)
+        lifecycle.move(case, State.SNOOZED, actor, words)
+    lifecycle.write(case, snoozed_until=until, expires_at=None, why_waiting=words)
     return decision
 
 
@@ -218,8 +218,8 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
     )  # fmt: skip
     decision = _record(case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version)
     case.decisions.filter(outcome="PENDING").update(outcome="DONE")
-    lifecycle._move(case, State.DECIDED, actor, f"{action} {decision.get_kind_display()} by {actor.name}")
-    lifecycle._write(case, expires_at=None, why_waiting="", plan={**plan, "changed": case.plan.get("changed", [])})
+    lifecycle.move(case, State.DECIDED, actor, f"{action} {decision.get_kind_display()} by {actor.name}")
+    lifecycle.write(case, expires_at=None, why_waiting="", plan={**plan, "changed": case.plan.get("changed", [])})
     return decision
 
 
@@ -257,20 +257,19 @@ def _second_person(
     if len(others) + 1 >= needed:
         return None
     decision = _record(case, actor, kind, action, reason, outcome="PENDING")
-    lifecycle._write(case, why_waiting=f"{len(others) + 1} of {needed} people have approved {action}")
+    lifecycle.write(case, why_waiting=f"{len(others) + 1} of {needed} people have approved {action}")
     return decision
 
 
 def _record(
     case: Case, actor: Actor, kind: str, action: str, reason: str, *, outcome: str, repair: Any = None, version: Any = None
 ) -> Decision:  # fmt: skip
-    decision = Decision.objects.create(
-        case=case, kind=kind, action=action, reason=reason, user=actor.user, actor=actor.name[:150], via=actor.via,
-        plan_version=case.plan_version, evidence_hash=case.evidence_hash, at=clock.now(), outcome=outcome,
-        repair=repair, policy_version=version or case.policy_version,
+    decision = lifecycle.decided(
+        case, kind=kind, action=action, reason=reason, user=actor.user, actor=actor.name[:150], via=actor.via,
+        outcome=outcome, repair=repair, policy_version=version or case.policy_version,
     )  # fmt: skip
     words = f"{decision.get_kind_display()} by {actor.name}" + (f": {reason}" if reason else "")
-    lifecycle._audit(case, f"case.{kind}", f"{action} {words}".strip(), actor,
+    lifecycle.audit(case, f"case.{kind}", f"{action} {words}".strip(), actor,
                      repair_id=repair.pk if repair else None, decision=decision.pk)  # fmt: skip
     if kind in ("dismiss", "override"):  # any denial wins
         case.decisions.filter(outcome="PENDING").exclude(pk=decision.pk).update(
@@ -280,9 +279,8 @@ def _record(
 
 
 def _undone(decision: Decision, actor: Actor) -> None:
-    Decision.objects.filter(pk=decision.pk).update(
-        undone_at=clock.now(), undone_by=actor.name[:150], outcome="UNDONE", outcome_why=f"taken back by {actor.name}"
-    )
+    why = f"taken back by {actor.name}"
+    lifecycle.outcome_of(decision, "UNDONE", why, undone_at=clock.now(), undone_by=actor.name[:150])
     repairs.told(decision.repair_id, only=RepairState.CANCELLED)
 
 

@@ -220,9 +220,9 @@ def test_a_held_case_is_neither_approved_nor_put_aside(time, operator):
 
 
 def factories_group(case):
-    from healthboard.cases import lifecycle
+    from healthboard.cases import groups
 
-    return lifecycle.open_group(
+    return groups.hold(
         account=case.account, region=case.region, scope=("pool", "solo"), code=case.code, why="many", members=[case]
     )
 

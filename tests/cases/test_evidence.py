@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthboard.cases import answers, lifecycle
+from healthboard.cases import answers, ends
 from healthboard.cases.models import Case
 from healthboard.cases.states import Resolution
 from healthboard.fleet.models import HealthEvent, Interval
@@ -261,7 +261,7 @@ def test_the_end_of_a_repair_is_told_once(time, operator):
 
     repairs.finish(repair, State.FAILED, "NO_ROOM", "full")
     for _ in range(2):
-        lifecycle.carry_back(repair)
+        ends.carry_back(repair)
     case.refresh_from_db()
     assert (case.state, case.tries, case.why_waiting) == ("WAITING", 1, "full")
     assert WORKER.name == "healthboard:worker"

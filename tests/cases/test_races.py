@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, transaction
 
 from healthboard import clock
-from healthboard.cases import answers, lifecycle
+from healthboard.cases import answers, ends, groups, lifecycle
 from healthboard.cases.models import Case, Decision
 from healthboard.people.actors import POLICY, WORKER
 from healthboard.refusals import AlreadyDecided, Changed, Held, Refusal
@@ -94,7 +94,7 @@ def test_an_approval_and_the_expiry_at_once(round_):
     case = scene.asked()
     Case.objects.update(expires_at=factories.ago(1))
     operator = factories.actor(factories.person("operator"))
-    decided, expired = at_once(approve(case, operator), lambda: lifecycle.expire(case.pk))
+    decided, expired = at_once(approve(case, operator), lambda: ends.expire(case.pk))
     assert isinstance(decided, Decision) != (expired is True), (decided, expired)
     assert Repair.objects.count() == (0 if expired is True else 1)
 
@@ -278,7 +278,7 @@ def test_a_breaker_and_the_start_of_a_scheduled_repair_at_once():
         held = repairs.claim(row.pk, "host:1")
 
         def group(case=case):
-            return lifecycle.open_group(
+            return groups.hold(
                 account=case.account, region=case.region, scope=("zone", case.instance.zone), code=case.code, why="many",
                 members=[case],
             )  # fmt: skip
@@ -309,7 +309,7 @@ def test_an_undo_and_the_end_of_the_repair_at_once_do_not_stand_in_each_others_w
         repairs.finish(held, State.FAILED, "NO_ROOM", "full")
         undone, carried = at_once(
             lambda case=case, operator=operator: answers.undo(case.pk, actor=operator),
-            lambda held=held: lifecycle.carry_back(held),
+            lambda held=held: ends.carry_back(held),
         )
         assert carried is None and (undone is None or isinstance(undone, Refusal)), (undone, carried)
 
@@ -318,7 +318,7 @@ def test_a_release_and_a_members_reading_at_once_do_not_stand_in_each_others_way
     admin = factories.actor(factories.person("admin"))
     for _ in range(4):
         cases = [scene.asked() for _ in range(3)]
-        group = lifecycle.open_group(account=cases[0].account, region=cases[0].region, scope=("pool", "solo"),
+        group = groups.hold(account=cases[0].account, region=cases[0].region, scope=("pool", "solo"),
                                      code="XID_119", why="many", members=cases)  # fmt: skip
         for case in cases:
             scene.shows(case.instance, "XID_74", 1)

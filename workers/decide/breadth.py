@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.cases import lifecycle
+from healthboard.cases import groups as group_cases
 from healthboard.cases.models import Case
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.correlate import AFTERMATH, Bounds, Group, Subject, correlate
@@ -60,7 +60,7 @@ def _look_in_place(account_id: int, region: str, cases: list[Case]) -> list[Grou
         elif not group.soft:
             held = [c for c in members if c.state in (State.WAITING, State.DECIDED, State.SNOOZED)]
             if held:
-                lifecycle.open_group(
+                group_cases.hold(
                     account=held[0].account, region=region,
                     scope=(group.scope[0].partition(":")[0], group.scope[1]), code=group.code or "", why=group.why,
                     members=held,
@@ -72,7 +72,7 @@ def _look_in_place(account_id: int, region: str, cases: list[Case]) -> list[Grou
 def _name_victims(group: Group, by_instance: dict[str, Case]) -> None:
     case = by_instance.get(group.root or "")
     if case is not None and set(case.victims) != set(group.victims):
-        lifecycle.name_victims(Case.objects.select_for_update().get(pk=case.pk), sorted(group.victims), WORKER)
+        group_cases.name_victims(Case.objects.select_for_update().get(pk=case.pk), sorted(group.victims), WORKER)
 
 
 def _subject(case: Case) -> Subject:

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from healthboard import clock
-from healthboard.cases import lifecycle
+from healthboard.cases import readings
 from healthboard.fleet.models import Instance
 from healthboard.policies.reading import reread
 
@@ -34,7 +34,7 @@ def read(instance_id: int) -> None:
         if instance.verdict != str(a.verdict) or instance.verdict_since is None:
             fields |= {"verdict": str(a.verdict), "verdict_since": started}
         Instance.objects.filter(pk=instance.pk).update(**fields)
-        lifecycle.apply_reading(instance, seen)
+        readings.apply_reading(instance, seen)
 
 
 def read_due() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from healthboard import clock
-from healthboard.cases import lifecycle
+from healthboard.cases import ends
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from workers.decide import instance
@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 def pass_over() -> None:
     now = clock.now()
     for pk in Case.objects.filter(state=State.WAITING, expires_at__lte=now).values_list("pk", flat=True):
-        lifecycle.expire(pk)
+        ends.expire(pk)
     for pk in Case.objects.filter(state=State.SNOOZED, snoozed_until__lte=now).values_list("pk", flat=True):
-        lifecycle.wake_snoozed(pk)
+        ends.wake_snoozed(pk)
     # plans, budgets and clearing move with time: read again what is open and undecided
     waiting = Case.objects.exclude(state__in=[State.CLOSED, State.DECIDED]).exclude(instance=None)
     for pk in waiting.order_by("changed_at").values_list("instance_id", flat=True)[:200]:

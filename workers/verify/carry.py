@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthboard.cases import lifecycle
+from healthboard.cases import ends
 from healthboard.fleet.models import Gpu
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import CLOSED
@@ -15,7 +15,7 @@ def sweep() -> int:
     for repair in rows.order_by("closed_at")[:200]:
         if repair.outcome == "REPLACED":
             _condemn(repair)
-        lifecycle.carry_back(repair)
+        ends.carry_back(repair)
         done += 1
     return done
 

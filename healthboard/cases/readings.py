@@ -1,0 +1,274 @@
+"""What evidence does to a case: open it, escalate it in place, decide it by policy, resolve it by itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+
+from healthboard import clock
+from healthboard.audit.record import digest
+from healthboard.cases import groups, lifecycle
+from healthboard.cases import plan as plans
+from healthboard.cases.judge import Judgement, judge
+from healthboard.cases.models import Case, Decision
+from healthboard.cases.states import Resolution, State
+from healthboard.diagnosis.signals import Assessment, Verdict
+from healthboard.fleet.evidence import freeze
+from healthboard.fleet.models import Instance, Owner
+from healthboard.notices.outbox import announce
+from healthboard.people.actors import EVIDENCE, POLICY, WORKER
+from healthboard.policies.reading import BAD, GOOD, Reread
+from healthboard.repairs import brakes
+from healthboard.repairs import lifecycle as repairs
+from healthboard.repairs.models import Repair
+from healthboard.repairs.states import OPEN as REPAIR_OPEN
+
+
+def evidence_hash(a: Assessment) -> str:
+    """Of what a decision rests on: verdict, action, and which codes on which GPUs; not of counts or ages."""
+    return digest(
+        {
+            "verdict": str(a.verdict),
+            "action": str(a.action),
+            "codes": sorted({(f.code, f.gpu or "") for f in a.findings if f.verdict in BAD}),
+        }
+    )
+
+
+@transaction.atomic
+def apply_reading(instance: Instance, seen: Reread) -> Case | None:
+    """What a new reading means: open, escalate in place, resolve by itself, or nothing."""
+    case = lifecycle.open_case_of(instance, lock=True)
+    a = seen.assessment
+    if instance.gone_at is not None:
+        return _instance_gone(case, instance) if case else None
+    if a.verdict in BAD:
+        if case is None:
+            return None if _answered_before(instance, a) else _open(instance, seen)
+        return _update(case, instance, seen)
+    if a.verdict == Verdict.WORKLOAD:
+        _tell_workload(instance, seen)
+    if case is not None and a.verdict in GOOD:
+        _clearing(case, instance, seen)
+    elif case is not None and case.clear_since is not None:
+        lifecycle.write(case, clear_since=None)  # good means without a break: what could not be seen was not good
+    return case
+
+
+def _open(instance: Instance, seen: Reread) -> Case:
+    a = seen.assessment
+    judged = judge(instance, seen)
+    case = lifecycle.create(
+        account=instance.account, region=instance.region, instance=instance, pool=instance.pool,
+        state=State.OBSERVED if judged.mode == "observe" else State.WAITING,
+        evidence_hash=evidence_hash(a),
+        **_reading_fields(instance, seen, judged), plan=plans.build(instance, judged, seen.policy.values),
+    )  # fmt: skip
+    case.workloads.set(seen.workloads)
+    _keep_evidence(case, seen)
+    lifecycle.audit(case, "case.opened", f"{case.title}: {case.why}", EVIDENCE, verdict=case.verdict, codes=case.codes)
+    _route(case, instance, seen, judged)
+    return case
+
+
+def _update(case: Case, instance: Instance, seen: Reread) -> Case:
+    a = seen.assessment
+    judged = judge(instance, seen)
+    new_hash = evidence_hash(a)
+    worse = case.verdict != Verdict.HARDWARE and a.verdict == Verdict.HARDWARE
+    fields = {**_reading_fields(instance, seen, judged), "clear_since": None}
+    fresh = plans.build(instance, judged, seen.policy.values)
+    if case.state == State.DECIDED:
+        # the decision stands on what it was shown; the repair checks again by itself before it acts
+        fields = {k: fields[k] for k in ("verdict", "code", "codes", "gpu", "title", "why", "may_act", "clear_since")}
+        fields["evidence_hash"] = new_hash
+        fresh = case.plan
+    changes = _changes(case, fields, fresh)
+    if new_hash != case.evidence_hash:
+        _keep_evidence(case, seen)
+        changes.append("the evidence")
+    if case.state != State.DECIDED:
+        _renew_plan(case, fields, fresh, new_hash, changes)
+    lifecycle.write(case, **fields, touch=bool(changes))
+    if changes:
+        verb = "case.escalated" if worse else "case.evidence"
+        lifecycle.audit(case, verb, f"{case.title}: changed {', '.join(changes)}", EVIDENCE, codes=case.codes)
+    if case.state == State.SNOOZED and worse:
+        lifecycle.move(case, State.WAITING, EVIDENCE, "woken: the evidence got worse")
+    _route(case, instance, seen, judged)
+    return case
+
+
+def _renew_plan(case: Case, fields: dict[str, Any], fresh: dict[str, Any], new_hash: str, changes: list[str]) -> None:
+    """A plan that differs in what an approval rests on gets a new version, with what changed in words."""
+    history = case.plan.get("changed", [])
+    if new_hash != case.evidence_hash or plans.material(fresh) != plans.material(case.plan):
+        fields["plan_version"] = case.plan_version + 1
+        history = [*history, {"version": case.plan_version + 1, "what": changes}][-10:]
+    fields |= {"plan": {**fresh, "changed": history}, "evidence_hash": new_hash}
+
+
+def _reading_fields(instance: Instance, seen: Reread, judged: Judgement) -> dict[str, Any]:
+    a = seen.assessment
+    primary = a.primary or (a.findings[0] if a.findings else None)
+    code = primary.code if primary else str(a.verdict)
+    gpu = (primary.gpu if primary else None) or ""
+    index = instance.gpus.filter(uuid=gpu).values_list("index", flat=True).first() if gpu else None
+    where = f" on GPU {index}" if index is not None else (f" on GPU {gpu}" if gpu else "")
+    return {
+        "verdict": str(a.verdict), "action": judged.action, "mode": judged.mode, "mode_why": judged.why,
+        "may_act": a.may_act, "code": code, "codes": list(a.codes), "gpu": gpu,
+        "title": f"{code}{where} of {instance}"[:255],
+        "why": (primary.why if primary else a.why) or a.why, "policy_version": seen.policy.version,
+    }  # fmt: skip
+
+
+def _changes(case: Case, fields: dict[str, Any], fresh: dict[str, Any]) -> list[str]:
+    changes = []
+    for name, words in (("verdict", "verdict"), ("action", "action"), ("mode", "mode")):
+        if getattr(case, name) != fields.get(name, getattr(case, name)):
+            changes.append(f"{words} {getattr(case, name)} → {fields[name]}")
+    if case.code != fields["code"]:
+        changes.append(f"decisive code {case.code} → {fields['code']}")
+    elif set(case.codes) != set(fields["codes"]):
+        changes.append(f"codes {', '.join(case.codes)} → {', '.join(fields['codes'])}")
+    if case.plan.get("blockers") != fresh.get("blockers"):
+        changes.append("what stands against the plan")
+    return changes
+
+
+def _keep_evidence(case: Case, seen: Reread) -> None:
+    a = json.loads(json.dumps(asdict(seen.assessment) | {"codes": seen.assessment.codes}, default=str))
+    lifecycle.keep(
+        case, at=seen.at, hash=evidence_hash(seen.assessment), verdict=str(seen.assessment.verdict),
+        inputs=freeze(seen.events, seen.readings, seen.context, thresholds=seen.thresholds, now=seen.at), assessment=a,
+    )  # fmt: skip
+
+
+def _route(case: Case, instance: Instance, seen: Reread, judged: Judgement) -> None:
+    """Where an open, undecided case stands now: decided by policy, held, observed, or waiting for a person."""
+    if case.state in (State.DECIDED, State.SNOOZED, State.CLOSED):
+        return
+    names = [w.name for w in seen.workloads]
+    breaker = next((b for b in brakes.breakers_for(instance, names) if b.kind == "CORRELATED"), None)
+    if breaker and judged.mode != "observe" and (group := breaker.cases.filter(instance=None).first()):
+        if case.state != State.HELD:
+            groups.join(case, group, WORKER)
+        return
+    if judged.mode == "observe":
+        if case.state != State.OBSERVED:
+            lifecycle.move(case, State.OBSERVED, POLICY, judged.why)
+        return _waits(case, judged.why)
+    if judged.mode == "auto" and not (stopped := _stopped_by_person(case)):
+        return _decide_by_policy(case, instance, seen, judged)
+    if case.state != State.WAITING:
+        lifecycle.move(case, State.WAITING, POLICY, judged.why)
+    reason = stopped if judged.mode == "auto" else judged.why
+    _waits(case, reason if case.may_act else "; ".join(filter(None, (reason, seen.assessment.may_act_why))))
+    _expect_answer(case, seen.policy.values)
+
+
+def _stopped_by_person(case: Case) -> str:
+    """After a person undid, or after a repair did not help, nothing is decided by itself again."""
+    last = case.decisions.filter(at__gte=case.evidence_at).order_by("-at", "-pk").first()
+    if last is None:
+        return ""
+    if last.undone_at is not None:
+        return f"{last.undone_by} took the last decision back"
+    if last.outcome == "REFUSED" or case.tries:
+        return last.outcome_why or "the last repair did not help"
+    return ""
+
+
+def _decide_by_policy(case: Case, instance: Instance, seen: Reread, judged: Judgement) -> None:
+    now = clock.now()
+    row = Repair.objects.filter(instance=instance, state__in=REPAIR_OPEN).first()
+    if row is not None:
+        return _waits(case, f"a repair is under way already ({row.action.lower()})")
+    plan = plans.build(instance, judged, seen.policy.values)
+    # one full collection round, so that breadth is seen before anything starts
+    round_s = max(clock.scaled(60).total_seconds(), 5.0)
+    repair = repairs.open_repair(
+        instance=instance, action=judged.action, actor=POLICY, values=dict(seen.policy.values),
+        not_before=now + timedelta(seconds=round_s * 1.5), policy_version=seen.policy.version, plan=plan,
+        watch=judged.watch,
+    )  # fmt: skip
+    lifecycle.decided(
+        case, kind=Decision.Kind.AUTO, action=judged.action, reason=judged.why, actor=POLICY.name, via="policy",
+        policy_version=seen.policy.version, outcome="DONE", repair=repair,
+    )  # fmt: skip
+    lifecycle.audit(case, "case.decided", f"{judged.action} by policy: {judged.why}", POLICY, repair_id=repair.pk)
+    lifecycle.move(case, State.DECIDED, POLICY, f"{judged.action} by policy")
+    lifecycle.write(case, plan=plan, expires_at=None, why_waiting="", action=judged.action)
+
+
+def _waits(case: Case, why: str) -> None:
+    if case.why_waiting != why:
+        lifecycle.write(case, why_waiting=why)
+
+
+def _expect_answer(case: Case, values: dict[str, Any]) -> None:
+    if case.expires_at is None:
+        lifecycle.write(case, expires_at=clock.now() + timedelta(seconds=float(values["expiry_s"])))
+        announce(
+            key=f"case-waiting-{case.pk}-{case.plan_version}", kind="case_waiting", to="operators",
+            subject=f"{case.title}: {case.action.lower()}?", body=case.why, link=f"/cases/{case.pk}/",
+        )  # fmt: skip
+
+
+def _answered_before(instance: Instance, a: Assessment) -> bool:
+    """True where a person dismissed exactly this and nothing new has happened since."""
+    last = Case.objects.filter(instance=instance, state=State.CLOSED).order_by("-closed_at").first()
+    if last is None or last.resolution != Resolution.DISMISSED:
+        return False
+    known = {(f.get("code"), f.get("gpu")) for e in last.evidence.all() for f in e.assessment.get("findings", [])}
+    worse = a.verdict == Verdict.HARDWARE and last.verdict != Verdict.HARDWARE
+    decisive = [f for f in a.findings if f.verdict in BAD]
+    fresh = [f for f in decisive if (f.code, f.gpu) not in known or _since_then(f, last.closed_at)]
+    return not worse and not fresh
+
+
+def _since_then(finding: Any, closed_at: Any) -> bool:
+    """It happened again, or a condition that had ended began anew."""
+    event = finding.code.startswith(("XID_", "SXID_"))
+    at = finding.last if event else finding.first
+    return at is not None and at > closed_at
+
+
+def _clearing(case: Case, instance: Instance, seen: Reread) -> None:
+    """Resolve by itself once the evidence has been good for the policy's time; a repair under way decides itself."""
+    if case.state == State.DECIDED or not seen.policy.values.get("auto_resolve", True):
+        return
+    now = clock.now()
+    if case.clear_since is None:
+        lifecycle.write(case, clear_since=now)
+        lifecycle.audit(case, "case.clearing", f"the evidence reads {seen.assessment.verdict} again", EVIDENCE)
+    if now - case.clear_since >= clock.scaled(float(seen.policy.values["clear_s"])):
+        lifecycle.close(case, Resolution.CLEARED, f"the evidence cleared by itself: {seen.assessment.why}", EVIDENCE)
+
+
+def _instance_gone(case: Case, instance: Instance) -> Case:
+    if Repair.objects.filter(instance=instance, state__in=REPAIR_OPEN).exists():
+        return case  # the repair tells its own end
+    resolution = {Owner.GROUP: Resolution.REPLACED_BY_GROUP, Owner.ECS: Resolution.REPLACED_BY_ECS}.get(
+        Owner(instance.owner), Resolution.INSTANCE_GONE
+    )
+    lifecycle.close(case, resolution, f"{instance} was ended by others", EVIDENCE)
+    return case
+
+
+def _tell_workload(instance: Instance, seen: Reread) -> None:
+    for finding in seen.assessment.findings:
+        if finding.verdict != Verdict.WORKLOAD:
+            continue
+        for workload in seen.workloads or ():
+            day = f"{clock.now():%Y-%m-%d}"
+            announce(
+                key=f"workload-{workload.pk}-{finding.code}-{instance.pk}-{day}", kind="workload",
+                to=f"workload:{workload.name}", subject=f"{finding.code} in {workload.name} on {instance}",
+                body=finding.why, link=f"/instances/{instance.pk}/",
+            )  # fmt: skip
