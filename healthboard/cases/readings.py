@@ -252,8 +252,10 @@ def _clearing(case: Case, instance: Instance, seen: Reread) -> None:
 
 
 def _instance_gone(case: Case, instance: Instance) -> Case:
-    if Repair.objects.filter(instance=instance, state__in=REPAIR_OPEN).exists():
-        return case  # the repair tells its own end
+    if Repair.objects.filter(instance=instance, state__in=REPAIR_OPEN).exists() or (
+        case.decisions.filter(repair__isnull=False, repair__carried_back_at=None).exists()
+    ):
+        return case  # the repair tells its own end, if it has not done so yet
     resolution = {Owner.GROUP: Resolution.REPLACED_BY_GROUP, Owner.ECS: Resolution.REPLACED_BY_ECS}.get(
         Owner(instance.owner), Resolution.INSTANCE_GONE
     )

@@ -164,7 +164,7 @@ def _host_without_standalone_tasks(stack) -> str:
 
 
 def test_the_agents_blink_opens_nothing_and_its_long_absence_asks(stack):
-    blinker, away = stack.members("solo")[3], stack.members("solo")[4]
+    blinker, away = stack.members("solo")[3:5]
     stack.inject(blinker, "AGENT_BLINK")
     stack.inject(away, "ECS_AGENT_DISCONNECTED")
     case = stack.case_of(away, 60)
