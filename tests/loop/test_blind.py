@@ -31,7 +31,7 @@ def test_no_case_from_silence_and_the_held_repair_finishes_after(stack, trouble,
         lambda: changing(stack.fleet(), "UpdateContainerInstancesState", target=instance), 60, "the drain to begin"
     )
     stack.manage("sandbox", "aws", trouble)
-    stack.until(lambda: _blind(stack), 60, "the system to see that it is blind")
+    stack.until(lambda: _blind(stack), 60, "the system to see that it is blind", every=2)
     fresh = stack.members("solo")[1]
     stack.inject(fresh, second, "--gpu", "2")
     time.sleep(15)

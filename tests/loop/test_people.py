@@ -150,7 +150,7 @@ def test_snoozed_it_comes_back_and_diagnose_brings_an_answer(stack):
             "from healthboard.fleet.models import *;"
             f"print(NodeRequest.objects.filter(instance__instance_id='{instance}').exclude(answered_at=None).count())"
         ) == "1",
-        40, "the node's answer",
+        40, "the node's answer", every=2,
     )  # fmt: skip
     assert _waiting(stack, instance)
     assert not changing(stack.fleet(), *CHANGES, target=instance)
