@@ -42,7 +42,9 @@ def make_stack(tmp_path_factory):
         made.append(stack)
         if start:
             stack.start()
-            stack.until(lambda: _watching_over(stack), 60, "every node to report and the sources to be watched", every=2)
+            stack.until(
+                lambda: _watching_over(stack), 60, "every node to report and the sources to be watched", every=2
+            )
         return stack
 
     yield make
