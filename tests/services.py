@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import shutil
@@ -13,10 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+_ports = itertools.count()
+
+
 def spare_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port below the range from which outgoing connections take theirs, in a part of it that is this worker's own."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+    start = os.getpid() % 400
+    for _ in range(1000):
+        port = 20_000 + worker * 1_500 + (start + next(_ports)) % 1_500
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise RuntimeError("no spare port below 32000")
 
 
 def _binary(name: str) -> str:

@@ -20,7 +20,12 @@ def new_database() -> str:
     return base.rpartition("/")[0] + "/" + name
 
 
+#: time-outs of the policy are divided by the sandbox's speed too: on a busy machine they would end tests, not repairs
+PATIENT = {"launch_timeout_s": 9000, "drain_timeout_s": 9000}
+
+
 def set_default_policy(stack: Stack, **settings) -> None:
+    settings = {**PATIENT, **settings}
     stack.shell(
         "from healthboard.policies.models import Policy;from healthboard.policies.versions import save;"
         "from healthboard.people.actors import system;"
@@ -43,7 +48,7 @@ def make_stack(tmp_path_factory):
         if start:
             stack.start()
             stack.until(
-                lambda: _watching_over(stack), 60, "every node to report and the sources to be watched", every=2
+                lambda: _watching_over(stack), 150, "every node to report and the sources to be watched", every=2
             )
         return stack
 

@@ -44,7 +44,7 @@ class Stack:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, limit: float = 60) -> Stack:
+    def start(self, limit: float = 120) -> Stack:
         self.home.mkdir(parents=True, exist_ok=True)
         self.output = (self.home / "supervisor.out").open("ab")
         self.process = subprocess.Popen(
@@ -182,10 +182,10 @@ class Stack:
             " Case.objects.filter(closed_at=None)]"
         )
 
-    def case_of(self, instance: str, limit: float = 20) -> dict[str, Any]:
+    def case_of(self, instance: str, limit: float = 60) -> dict[str, Any]:
         return self.until(lambda: next(iter(self.cases(instance)), None), limit, f"a case of {instance}")
 
-    def closed(self, instance: str, limit: float = 180) -> dict[str, Any]:
+    def closed(self, instance: str, limit: float = 400) -> dict[str, Any]:
         def ended():
             found = [c for c in self.cases(instance, "CLOSED") if c["verdict"] != "CORRELATED"]
             return found[0] if found else None

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.loop
 
 @pytest.fixture(scope="module")
 def stack(make_stack):
-    made = make_stack()
+    made = make_stack(HEALTHBOARD_SANDBOX_POOLS="train=group:3,infer=group:2,solo=template:12")
     set_default_policy(made, undo_s=2)
     return made
 
@@ -28,7 +28,7 @@ def test_no_case_from_silence_and_the_held_repair_finishes_after(stack, trouble,
     before = {c["id"] for c in stack.cases()}
     stack.inject(instance, first, "--gpu", "1")
     stack.until(
-        lambda: changing(stack.fleet(), "UpdateContainerInstancesState", target=instance), 60, "the drain to begin"
+        lambda: changing(stack.fleet(), "UpdateContainerInstancesState", target=instance), 150, "the drain to begin"
     )
     stack.manage("sandbox", "aws", trouble)
     stack.until(lambda: _blind(stack), 60, "the system to see that it is blind", every=2)
@@ -40,7 +40,7 @@ def test_no_case_from_silence_and_the_held_repair_finishes_after(stack, trouble,
     assert not changing(stack.fleet(), "UpdateContainerInstancesState", target=fresh)
     stack.manage("sandbox", "aws", "ok")
     for name in (instance, fresh):
-        assert stack.closed(name, 240)["resolution"] == "REPAIRED"
+        assert stack.closed(name, 400)["resolution"] == "REPAIRED"
         assert len(changing(stack.fleet(), "TerminateInstances", target=name)) == 1
 
 

@@ -22,14 +22,14 @@ def demo(make_stack):
 
 def test_the_whole_loop_runs_on_sqlite_at_the_default_speed_and_a_second_start_finds_the_same_fleet(demo: Stack):
     demo.start()
-    demo.until(lambda: demo.cases() is not None and len(demo.members("solo")) == 14, 60, "the fleet")
-    demo.until(_all_told(demo), 60, "all sources to be watched", every=2)
+    demo.until(lambda: demo.cases() is not None and len(demo.members("solo")) == 14, 120, "the fleet")
+    demo.until(_all_told(demo), 120, "all sources to be watched", every=2)
     first = {i["instance_id"] for i in demo.fleet()["instances"]}
     instance = demo.members("solo")[0]
     demo.inject(instance, "XID_79", "--gpu", "3")
     demo.case_of(instance, 15)
     killed = demo.kill("worker")
-    demo.until(lambda: demo.pid("worker") != killed, 6, "the worker to come back")
+    demo.until(lambda: demo.pid("worker") != killed, 15, "the worker to come back")
     assert demo.closed(instance, 180)["resolution"] == "REPAIRED"
     assert len(changing(demo.fleet(), "TerminateInstances", target=instance)) == 1
     assert len(changing(demo.fleet(), "RunInstances")) == 1

@@ -23,7 +23,7 @@ CHANGES = (
 
 @pytest.fixture(scope="module")
 def stack(make_stack):
-    made = make_stack()
+    made = make_stack(HEALTHBOARD_SANDBOX_POOLS="train=group:3,infer=group:2,solo=template:12")
     set_default_policy(made, undo_s=4)
     return made
 
@@ -38,7 +38,7 @@ def browser():
 
 def _waiting(stack, instance: str) -> dict:
     return stack.until(
-        lambda: next((c for c in stack.cases(instance) if c["state"] == "WAITING"), None), 30, f"{instance} to wait"
+        lambda: next((c for c in stack.cases(instance) if c["state"] == "WAITING"), None), 90, f"{instance} to wait"
     )
 
 
@@ -65,7 +65,7 @@ def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_br
     page.get_by_role("link", name=re.compile("^Approve")).click()
     page.locator("#dialog-approve").get_by_role("button", name=re.compile("^Approve")).click()
     expect(page.locator(".undo")).to_contain_text("starts in")
-    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+    assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
     expect(page.locator("#live")).to_contain_text("epaired", timeout=15_000)  # the page follows by itself
     assert not refused
     page.close()
@@ -123,12 +123,12 @@ def test_a_stale_plan_is_refused_and_says_what_changed(stack):
     case = _waiting(stack, instance)
     stack.inject(instance, "XID_79", "--gpu", "2")
     stack.until(lambda: stack.cases(instance)[0]["plan_version"] != case["plan_version"]
-                or stack.cases(instance)[0]["state"] == "DECIDED", 30, "the plan to change")  # fmt: skip
+                or stack.cases(instance)[0]["state"] == "DECIDED", 90, "the plan to change")  # fmt: skip
     status, answer = stack.decide(case, "approve")
     assert status == 409
     assert answer["detail"]
     assert len(stack.cases(instance)) == 1, "escalated in place"
-    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+    assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
 
 
 def test_snoozed_it_comes_back_and_diagnose_brings_an_answer(stack):
@@ -150,7 +150,7 @@ def test_snoozed_it_comes_back_and_diagnose_brings_an_answer(stack):
             "from healthboard.fleet.models import *;"
             f"print(NodeRequest.objects.filter(instance__instance_id='{instance}').exclude(answered_at=None).count())"
         ) == "1",
-        40, "the node's answer", every=2,
+        120, "the node's answer", every=2,
     )  # fmt: skip
     assert _waiting(stack, instance)
     assert not changing(stack.fleet(), *CHANGES, target=instance)
@@ -167,12 +167,12 @@ def test_the_stop_switch_holds_everything_until_it_is_released(stack):
     stack.inject(instance, "XID_79", "--gpu", "0")
     stack.until(
         lambda: any("stop switch" in r["why_waiting"].lower() for r in _repair_rows(stack, instance)),
-        60,
+        120,
         "it to be held",
     )
     assert not changing(stack.fleet(), *CHANGES, target=instance)
     stack.shell(actor + "brakes.resume(a, 'drill over')")
-    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+    assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
 
 
 def _repair_rows(stack, instance: str) -> list[dict]:
