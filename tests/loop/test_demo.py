@@ -27,10 +27,10 @@ def test_the_whole_loop_runs_on_sqlite_at_the_default_speed_and_a_second_start_f
     first = {i["instance_id"] for i in demo.fleet()["instances"]}
     instance = demo.members("solo")[0]
     demo.inject(instance, "XID_79", "--gpu", "3")
-    demo.case_of(instance, 60)
+    demo.case_of(instance, 15)
     killed = demo.kill("worker")
     demo.until(lambda: demo.pid("worker") != killed, 15, "the worker to come back")
-    assert demo.closed(instance, 400)["resolution"] == "REPAIRED"
+    assert demo.closed(instance, 180)["resolution"] == "REPAIRED"
     assert len(changing(demo.fleet(), "TerminateInstances", target=instance)) == 1
     assert len(changing(demo.fleet(), "RunInstances")) == 1
 

@@ -112,7 +112,7 @@ def test_a_pause_tag_and_other_owners_are_observed_and_never_touched(stack):
     for number, instance in enumerate(targets):
         stack.inject(instance, ("XID_79", "XID_95", "XID_62", "XID_140", "XID_110")[number % 5])
     for instance in targets:
-        case = stack.case_of(instance, 120)
+        case = stack.case_of(instance, 40)
         assert case["state"] == "OBSERVED", case
         assert case["why_waiting"]
     time.sleep(15)

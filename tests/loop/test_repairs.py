@@ -137,7 +137,7 @@ def test_a_dead_host_of_a_template_pool_asks_and_by_policy_is_repaired(stack):
     stack.inject(asked, "EC2_SYSTEM_IMPAIRED")
     case = stack.until(
         lambda: next((c for c in stack.cases(asked) if c["state"] == "WAITING" and "agent is away" in c["why_waiting"]), None),
-        120, "the case to ask",
+        40, "the case to ask",
     )  # fmt: skip
     assert case["verdict"] == "HARDWARE"
     assert not changing(stack.fleet(), "TerminateInstances", "UpdateContainerInstancesState", target=asked)
