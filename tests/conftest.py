@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before Django reads its settings: nothing of the caller's environment may lead a test to a real account.
@@ -25,7 +27,10 @@ os.environ["REDIS_URL"] = "redis://127.0.0.1:1/0"  # refused at once: messages a
 os.environ["DJANGO_SETTINGS_MODULE"] = "healthboard.settings"
 
 import django  # noqa: E402
+import pytest  # noqa: E402
 from django.conf import settings  # noqa: E402
+
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's sync API keeps an event loop in this thread
 
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a slow one would cost minutes
 assert _HOME.resolve() == settings.HOME, "settings were read before the environment was made"
@@ -34,9 +39,21 @@ django.setup()  # conftest.py files further down import models
 del os.environ["DJANGO_SETTINGS_MODULE"]
 
 
+@pytest.fixture(scope="session")
+def chromium() -> Iterator:
+    """One headless Chromium for all tests of a process: Playwright's sync API cannot be started twice in one thread."""
+    from playwright.sync_api import expect, sync_playwright
+
+    from tests.browser.shots import FLAGS
+
+    expect.set_options(timeout=10_000)
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield browser
+        browser.close()
+
+
 def pytest_unconfigure(config):
     if _postgres is not None:
         _postgres.stop()
-    import shutil
-
     shutil.rmtree(_HOME, ignore_errors=True)

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.browser.shots import FLAGS
 from tests.factories import PASSWORD
-
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's sync API keeps an event loop in this thread
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator:
-    from playwright.sync_api import expect, sync_playwright
-
-    expect.set_options(timeout=10_000)
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(autouse=True)

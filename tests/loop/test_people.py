@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-from tests.browser.shots import FLAGS
 from tests.loop.conftest import set_default_policy
 from tests.loop.stack import PASSWORD, changing
 
@@ -29,11 +27,10 @@ def stack(make_stack):
 
 
 @pytest.fixture
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        yield chromium
-        chromium.close()
+def page(chromium):
+    context = chromium.new_context()
+    yield context.new_page()
+    context.close()
 
 
 def _waiting(stack, instance: str) -> dict:
@@ -42,7 +39,7 @@ def _waiting(stack, instance: str) -> dict:
     )
 
 
-def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_browser(stack, browser):
+def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_browser(stack, page):
     instance = stack.members("solo")[0]
     stack.inject(instance, "XID_119")
     case = _waiting(stack, instance)
@@ -50,7 +47,6 @@ def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_br
     time.sleep(5)
     assert not changing(stack.fleet(), *CHANGES, target=instance)
 
-    page = browser.new_page()
     refused: list[str] = []
     page.on("console", lambda said: refused.append(said.text) if said.type == "error" else None)
     page.goto(stack.url + "/")
@@ -68,7 +64,6 @@ def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_br
     assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
     expect(page.locator("#live")).to_contain_text("epaired", timeout=15_000)  # the page follows by itself
     assert not refused
-    page.close()
 
 
 def test_of_two_approvals_at_once_one_succeeds_and_one_is_refused(stack):
