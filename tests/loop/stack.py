@@ -185,7 +185,7 @@ class Stack:
     def case_of(self, instance: str, limit: float = 60) -> dict[str, Any]:
         return self.until(lambda: next(iter(self.cases(instance)), None), limit, f"a case of {instance}")
 
-    def closed(self, instance: str, limit: float = 400) -> dict[str, Any]:
+    def closed(self, instance: str, limit: float = 180) -> dict[str, Any]:
         def ended():
             found = [c for c in self.cases(instance, "CLOSED") if c["verdict"] != "CORRELATED"]
             return found[0] if found else None

@@ -57,7 +57,7 @@ def test_five_different_failures_in_each_pool_are_repaired_within_the_budget(sta
         for instance, code in zip(infer, ("XID_79", "XID_95", "XID_62", "XID_48", "XID_140"), strict=True):
             stack.inject(instance, code)
         for instance in (*train, *infer):
-            assert stack.closed(instance, 800)["resolution"] == "REPAIRED", instance
+            assert stack.closed(instance, 500)["resolution"] == "REPAIRED", instance
     assert 1 <= watch.most["train"] <= 4
     assert watch.most["infer"] == 1
     assert not [c for c in stack.cases() if c["verdict"] == "CORRELATED"]

@@ -37,7 +37,7 @@ def test_a_dead_gpu_is_replaced_once_and_only_after_its_replacement_serves(stack
         assert case["verdict"] == "HARDWARE"
         assert "XID_79" in case["codes"]
     for instance in (single, member):
-        assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
+        assert stack.closed(instance, 150)["resolution"] == "REPAIRED"
 
     fleet = stack.fleet()
     states = {i["instance_id"]: i for i in fleet["instances"]}
@@ -80,12 +80,12 @@ def test_the_worker_may_be_killed_at_any_time(stack):
         return {c["operation"] for c in stack.fleet()["calls"] if c["target"] in (single, member)}
 
     for wanted in ("UpdateContainerInstancesState", "EnterStandby", "DetachInstances"):
-        stack.until(lambda w=wanted: w in steps(), 240, wanted)
+        stack.until(lambda w=wanted: w in steps(), 90, wanted)
         killed = stack.kill("worker")
         done.add(wanted)
         stack.until(lambda k=killed: stack.pid("worker") != k, 15, "the worker to come back")
     for instance in (single, member):
-        assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
+        assert stack.closed(instance, 240)["resolution"] == "REPAIRED"
     fleet = stack.fleet()
     for instance in (single, member):
         assert len(changing(fleet, "TerminateInstances", target=instance)) == 1
@@ -101,7 +101,7 @@ def test_the_worker_may_be_killed_at_any_time(stack):
 def test_a_slow_reboot_of_a_group_member_is_not_replaced_by_its_group(stack):
     member = stack.slow
     assert stack.case_of(member)["action"] == "REBOOT"
-    assert stack.closed(member, 400)["resolution"] == "REPAIRED"
+    assert stack.closed(member, 240)["resolution"] == "REPAIRED"
     fleet = stack.fleet()
     state = next(i for i in fleet["instances"] if i["instance_id"] == member)
     assert (state["state"], state["status"], state["agent_connected"]) == ("running", "ACTIVE", True)
@@ -125,7 +125,7 @@ def _boot_id(stack, instance: str) -> str:
 
 def test_what_a_group_replaces_by_itself_is_drained_and_watched_only(stack):
     member = stack.seen_by_group
-    assert stack.closed(member, 400)["resolution"] == "REPLACED_BY_GROUP"
+    assert stack.closed(member, 150)["resolution"] == "REPLACED_BY_GROUP"
     fleet = stack.fleet()
     assert changing(fleet, "UpdateContainerInstancesState", target=member), "it was drained"
     ending = ("TerminateInstances", "EnterStandby", "DetachInstances", "TerminateInstanceInAutoScalingGroup")
@@ -143,7 +143,7 @@ def test_a_dead_host_of_a_template_pool_asks_and_by_policy_is_repaired(stack):
     assert not changing(stack.fleet(), "TerminateInstances", "UpdateContainerInstancesState", target=asked)
     set_default_policy(stack, **FAST, dead_host="auto")
     try:
-        assert stack.closed(asked, 400)["resolution"] == "REPAIRED"
+        assert stack.closed(asked, 240)["resolution"] == "REPAIRED"
     finally:
         set_default_policy(stack, **FAST, dead_host="ask")
     fleet = stack.fleet()
