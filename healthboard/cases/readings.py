@@ -26,6 +26,7 @@ from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import OPEN as REPAIR_OPEN
+from healthboard.repairs.states import State as RepairState
 
 
 def evidence_hash(a: Assessment) -> str:
@@ -48,7 +49,7 @@ def apply_reading(instance: Instance, seen: Reread) -> Case | None:
         return _instance_gone(case, instance) if case else None
     if a.verdict in BAD:
         if case is None:
-            return None if _answered_before(instance, a) else _open(instance, seen)
+            return None if _ended_by_repair(instance) or _answered_before(instance, a) else _open(instance, seen)
         return _update(case, instance, seen)
     if a.verdict == Verdict.WORKLOAD:
         _tell_workload(instance, seen)
@@ -218,6 +219,12 @@ def _expect_answer(case: Case, values: dict[str, Any]) -> None:
             key=f"case-waiting-{case.pk}-{case.plan_version}", kind="case_waiting", to="operators",
             subject=f"{case.title}: {case.action.lower()}?", body=case.why, link=f"/cases/{case.pk}/",
         )  # fmt: skip
+
+
+def _ended_by_repair(instance: Instance) -> bool:
+    """True where a repair saw this machine end: what is read of it before the collectors miss it is its end, no new fault."""
+    ended = ("REPLACED", "REPLACED_BY_GROUP", "INSTANCE_GONE")
+    return Repair.objects.filter(instance=instance, state=RepairState.SUCCEEDED, outcome__in=ended).exists()
 
 
 def _answered_before(instance: Instance, a: Assessment) -> bool:

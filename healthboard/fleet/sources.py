@@ -8,8 +8,8 @@ from healthboard.fleet.models import Source
 
 #: rounds that may be missed before a source counts as blind
 MISSED = 3
-#: never sooner than this, whatever the interval
-LEAST_S = 10.0
+#: never sooner than this, whatever the interval: a busy machine's pauses do not shrink with the sandbox's speed
+LEAST_S = 20.0
 
 
 def patience(source: Source) -> timedelta:

@@ -265,3 +265,18 @@ def test_the_end_of_a_repair_is_told_once(time, operator):
     case.refresh_from_db()
     assert (case.state, case.tries, case.why_waiting) == ("WAITING", 1, "full")
     assert WORKER.name == "healthboard:worker"
+
+
+def test_a_machine_that_its_repair_ended_gets_no_second_case(time, operator):
+    """Its agent goes and its checks fall silent before the collectors miss it: that is its end, not a new fault."""
+    from healthboard.repairs import lifecycle as repairs
+    from healthboard.repairs.states import State
+
+    case = scene.asked()
+    decided(case, by=operator)
+    assert repairs.start(Repair.objects.get(), "recheck") is None
+    repairs.finish(Repair.objects.get(), State.SUCCEEDED, "REPLACED", "a new machine serves in its place")
+    ends.carry_back(Repair.objects.get())
+    scene.shows(case.instance, "XID_79", seconds=1)
+    assert scene.read(case.instance).pk == case.pk
+    assert Case.objects.get().resolution == "REPAIRED"

@@ -10,6 +10,7 @@ from django.db.models import F, Q
 
 from healthboard import clock
 from healthboard.fleet.models import Account, Source
+from healthboard.fleet.sources import blind
 
 log = logging.getLogger(__name__)
 #: in seconds at speed 1
@@ -38,8 +39,7 @@ class Claim:
     def good(self, *, calls: int, note: str = "") -> None:
         """A full round. `note`: a part that could not be read; then the round does not count as good."""
         now = clock.now()
-        gap = self.source.succeeded_at is None or now - self.source.succeeded_at > 3 * _interval()
-        rounds = 0 if note else 1 if gap else F("good_rounds") + 1
+        rounds = 0 if note else 1 if blind(self.source, now) else F("good_rounds") + 1
         Source.objects.filter(pk=self.source.pk).update(
             succeeded_at=now, error=note[:1000], good_rounds=rounds, calls=F("calls") + calls
         )
