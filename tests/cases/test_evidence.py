@@ -9,7 +9,7 @@ from healthboard.cases.models import Case
 from healthboard.cases.states import Resolution
 from healthboard.fleet.models import HealthEvent, Interval
 from healthboard.refusals import Held, NotAllowed
-from healthboard.repairs.models import Breaker, Repair
+from healthboard.repairs.models import Breaker, Call, Repair
 from tests import factories
 from tests.cases import scene
 from tests.cases.scene import decided
@@ -249,6 +249,32 @@ def test_three_of_a_scope_below_eight_are_breadth_already(time):
         scene.read(on)
     breadth.look()
     assert Case.objects.filter(state="HELD").count() == 3
+
+
+def test_what_our_own_repairs_make_machines_show_is_no_common_cause(time):
+    """Three reboots at once look impaired to EC2; without them the same would be breadth."""
+    home = scene.solo()
+    machines = [scene.machine(home, zone=f"us-east-1{z}") for z in "abcab"]
+    scene.acting()
+    for on, code in zip(machines[:3], ("XID_79", "XID_95", "XID_62"), strict=True):
+        gpu = factories.gpus(on, 1)[0]
+        scene.shows(on, code, gpu=gpu.uuid)
+        scene.lost(on, gpu.uuid)
+        scene.read(on)
+    own = {f["code"] for case in Case.objects.all() for f in case.evidence.get().assessment["findings"]}
+    assert Repair.objects.filter(state="SCHEDULED").count() == 3 and "EC2_INSTANCE_IMPAIRED" not in own
+    time.turn(1)
+    for repair in Repair.objects.all():
+        factories.call(factories.steps(repair, "reboot")[0], "RebootInstances")
+    time.turn(20)
+    for on in machines[:3]:
+        factories.reading(on, "EC2_INSTANCE", "IMPAIRED", since=factories.ago(15))
+        assert "EC2_INSTANCE_IMPAIRED" in scene.read(on).codes
+    breadth.look()
+    assert not Case.objects.filter(instance=None).exists()
+    Call.objects.all().delete()  # had nothing been done to them
+    breadth.look()
+    assert Case.objects.get(instance=None).code == "EC2_INSTANCE_IMPAIRED"
 
 
 def test_the_end_of_a_repair_is_told_once(time, operator):

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Min
 
 from healthboard import clock
 from healthboard.cases import groups as group_cases
@@ -29,9 +30,9 @@ def look() -> list[Group]:
         Case.objects.filter(evidence_at__gt=since - timedelta(minutes=1))
         .exclude(instance=None)
         .exclude(resolution=Resolution.DISMISSED)
-        .exclude(parent__resolution=Resolution.RELEASED)  # consumed: only later cases count again
-        # a release consumes its members' evidence in every scope: else the next scope would hold them at once
+        # only later cases count again: a release consumes its members' evidence in every scope: else the next scope would hold them at once
         .exclude(parent__resolution=Resolution.RELEASED)
+        .annotate(changed_by_us_at=Min("decisions__repair__calls__intended_at"))
         .select_related("instance__account", "instance__pool", "instance__cluster", "account")
         .prefetch_related("workloads", "instance__tasks")
     )
@@ -76,17 +77,25 @@ def _name_victims(group: Group, by_instance: dict[str, Case]) -> None:
 
 
 def _subject(case: Case) -> Subject:
-    """A case as `correlate` wants it: its decisive codes, without companions and witnesses."""
+    """A case as `correlate` wants it: its decisive codes, without companions and witnesses.
+
+    From its repair's first change on, what the machine shows may be our own doing (a reboot looks impaired, its agent
+    goes): only what was known before counts, or our own reboots would be taken for a common cause.
+    """
     instance = case.instance
-    last = case.evidence.order_by("-at").values_list("assessment", flat=True).first() or {}
-    decisive = [case.code] + [
+    told = case.evidence.order_by("-at")
+    if case.changed_by_us_at:
+        told = told.filter(at__lt=case.changed_by_us_at)
+    last = told.values_list("assessment", flat=True).first() or {}
+    decisive = [] if case.changed_by_us_at else [case.code]
+    decisive += [
         f["code"] for f in last.get("findings", [])
         if f.get("verdict") in ("HARDWARE", "AMBIGUOUS") and f.get("role", "own") == "own"
     ]  # fmt: skip
     return Subject(
         instance=instance.instance_id, at=case.evidence_at, codes=tuple(dict.fromkeys(decisive)),
         scopes=_scopes(instance, [w.name for w in case.workloads.all()]), jobs=_jobs(instance),
-        all_codes=tuple(case.codes),
+        all_codes=tuple(last.get("codes", ()) if case.changed_by_us_at else case.codes),
     )  # fmt: skip
 
 
