@@ -107,10 +107,17 @@ class Evidence:
         return self._history[reading.name, reading.gpu, reading.source]
 
     def is_stale(self, reading: Reading) -> bool:
+        """True where the reading says nothing about now: its source is silent, it is too old, or of an earlier boot."""
         gap = self._gaps.get(reading.source)
         if gap is not None and reading.name != "GAP":
             return True
-        return self._is_old(reading)
+        return self._is_old(reading) or self._read_before_boot(reading)
+
+    def _read_before_boot(self, reading: Reading) -> bool:
+        """Last confirmed before the running boot: what the driver said then was of another start of it."""
+        if self.booted_at is None or reading.source not in _BOOTED_SOURCES or reading.attrs.get("undated"):
+            return False
+        return reading.last < self.booted_at - _BOOT_SLACK
 
     def _is_old(self, reading: Reading) -> bool:
         return self.now - reading.last > self.thresholds.stale_after
@@ -125,7 +132,8 @@ class Evidence:
         for source, r in sorted(newest.items()):
             gap = self._gaps.get(source)
             if self.is_stale(r) and not (gap and gap.attrs.get("expected")):
-                found[source] = (r.last, str(gap.value) if gap else "nothing was heard")
+                why = "nothing was heard since the last boot" if self._read_before_boot(r) else "nothing was heard"
+                found[source] = (r.last, str(gap.value) if gap else why)
         for source, gap in sorted(self._gaps.items()):
             if source not in newest and not gap.attrs.get("expected"):
                 found[source] = (gap.since, str(gap.value))

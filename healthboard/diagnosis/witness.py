@@ -21,6 +21,8 @@ _BEFORE = timedelta(minutes=2)
 _MEMORY = frozenset(
     {"XID_48", "XID_63", "XID_64", "XID_94", "XID_95", "XID_140", "ROW_REMAP_FAILURE", "SRAM_THRESHOLD"}
 )
+#: An exporter's last-value gauge tells one event again and again: seen twice it is still one word.
+_REPEATS = frozenset({"XID_LAST"})
 _HOST = frozenset({"EC2_SYSTEM_IMPAIRED", "ECS_AGENT_DISCONNECTED", "EC2_INSTANCE_IMPAIRED"})
 
 
@@ -41,7 +43,8 @@ def permission(evidence: Evidence, claims: Claims, claim: Claim) -> Permission:
     # what the claim already rests on, if it rests on more than one source
     for source in sorted(own):
         found.setdefault(source, f"{source} reports {claim.code}")
-    lasting = [r for r in (*claim.readings, *_agreeing(evidence, claim)) if r.observations >= 2 and r.last > r.since]
+    read = (*claim.readings, *_agreeing(evidence, claim))
+    lasting = [r for r in read if r.name not in _REPEATS and r.observations >= 2 and r.last > r.since]
     witnesses = tuple(found[s] for s in sorted(found))
     if lasting:
         r = lasting[0]

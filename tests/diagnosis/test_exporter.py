@@ -6,6 +6,7 @@ from healthboard.diagnosis import dcgm, dcgm_api
 from healthboard.diagnosis.explain import explain
 from healthboard.diagnosis.exporter_text import samples
 from tests.diagnosis.bench import exporter_ratio, kernel_rate
+from tests.diagnosis.build import assess, fine, reading
 
 UUID = "GPU-11111111-2222-4333-8444-555555555555"
 
@@ -109,6 +110,16 @@ def test_a_lost_monitor_is_not_a_failed_gpu(text):
 )
 def test_health_messages_have_codes(text, code):
     assert [e.code for e in dcgm_api.parse(text).events] == [code]
+
+
+def test_a_last_value_gauge_breaks_no_rule_and_is_no_second_witness_of_itself():
+    """It never clears: seen at twenty collection times it still tells of one event of unknown age."""
+    for xid in range(1, 1000):
+        got = assess(readings=fine(gauge=reading("XID_LAST", xid, "dcgm", since=600, gpu=UUID, seen=20)))
+        assert not got.may_act, xid
+    alone = reading("XID_LAST", 95, "dcgm", since=60, gpu=UUID, seen=4)
+    seconded = assess(readings=[*fine(gauge=alone), reading("RECOVERY_ACTION", 2, gpu=UUID)])
+    assert (seconded.verdict, seconded.may_act) == ("HARDWARE", True)
 
 
 def test_malformed_series_are_skipped():

@@ -138,7 +138,7 @@ def _containment(evidence: Evidence, claim: Claim) -> None:
             why = "contained, but the line itself asks for a reset"
             claim.set(Verdict.AMBIGUOUS, Action.REBOOT, why, "contained-reset")
         return
-    flood = max(sum(e.count for e in group) for group in bursts(claim.events, evidence.thresholds.burst_gap))
+    flood = max((sum(e.count for e in g) for g in bursts(claim.events, evidence.thresholds.burst_gap)), default=0)
     if flood >= FLOOD:
         why = f"a flood of uncontained memory errors: {flood} lines in one burst on one GPU"
         claim.set(Verdict.HARDWARE, Action.REPLACE, why, "uncontained-flood")
