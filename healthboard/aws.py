@@ -10,6 +10,10 @@ import ipaddress
 import os
 import re
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -31,6 +35,9 @@ CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 20
 
 _lock = threading.RLock()
+#: by when, on the monotonic clock, the changing call that is being made must have left
+_until: ContextVar[float | None] = ContextVar("healthboard_send_until", default=None)
+monotonic = time.monotonic
 _clients: dict[tuple, Any] = {}
 _sessions: dict[tuple, botocore.session.Session] = {}
 
@@ -44,6 +51,27 @@ class Entry(NamedTuple):
 
 class OutsideSandbox(Exception):
     """Sandbox mode was about to talk to something that is not on loopback. Nothing was sent."""
+
+
+class NotSent(Exception):
+    """A changing call was still here when its time to leave was over. Nothing was sent."""
+
+
+@contextmanager
+def sent_until(moment: float) -> Iterator[None]:
+    """Changing calls within leave before `moment` of the monotonic clock, or not at all (`NotSent`)."""
+    token = _until.set(moment)
+    try:
+        yield
+    finally:
+        _until.reset(token)
+
+
+def refuse_late(**_: Any) -> None:
+    """The last look before a changing call is sent (botocore's `before-send`): its worker may have stood still."""
+    until = _until.get()
+    if until is not None and monotonic() > until:
+        raise NotSent(f"its worker stood still: {monotonic() - until:.0f} s too late to be sent")
 
 
 def accounts() -> list[Entry]:
@@ -103,6 +131,8 @@ def client(service: str, *, account: str, region: str, changing: bool = False) -
                 made = _sandbox_client(service, account, region, changing, endpoint)
             else:
                 made = _aws_client(service, account, region, changing)
+            if changing:
+                made.meta.events.register_last("before-send", refuse_late)
             _clients[key] = made
     return made
 

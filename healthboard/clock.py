@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from django.conf import settings
 
 _REFRESH_S = 30.0
-_offset = 0.0
-_measured: float | None = None
+#: (what the database said, by which monotonic time it was asked)
+_measured: tuple[float, float] | None = None
 _virtual: datetime | None = None
 
 
@@ -23,7 +23,7 @@ def now() -> datetime:
     """Aware UTC now, of the database where it has a clock of its own."""
     if _virtual is not None:
         return _virtual
-    return datetime.fromtimestamp(time.time() + _database_offset(), UTC)
+    return datetime.fromtimestamp(_epoch(), UTC)
 
 
 def scaled(span: timedelta | float) -> timedelta:
@@ -43,16 +43,17 @@ def virtual(at: datetime) -> Iterator[None]:
         _virtual = before
 
 
-def _database_offset() -> float:
-    global _offset, _measured
+def _epoch() -> float:
+    """Seconds of the database's clock; between two questions the monotonic clock goes on, whatever the host's does."""
+    global _measured
     from django.db import connection
 
     if connection.vendor != "postgresql":
-        return 0.0
+        return time.time()
     mark = time.monotonic()
-    if _measured is None or mark - _measured > _REFRESH_S:
+    if _measured is None or mark - _measured[1] > _REFRESH_S:
         with connection.cursor() as cursor:
             cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
-            _offset = float(cursor.fetchone()[0]) - time.time()
-        _measured = mark
-    return _offset
+            _measured = float(cursor.fetchone()[0]), mark
+    said, asked = _measured
+    return said + mark - asked

@@ -26,6 +26,8 @@ from healthboard.repairs.states import CLOSED, MOVES, OPEN, State
 from healthboard.wake import wake
 
 LEASE = timedelta(seconds=60)
+#: outcome of a call whose worker stood still between the intent and the sending
+NOT_SENT = "not sent"
 
 
 class LostFence(Exception):
@@ -179,7 +181,7 @@ def intend(
 
 @transaction.atomic
 def answered(repair: Repair, call: Call, outcome: str, detail: str = "") -> None:
-    """The outcome of a call: ``ok``, AWS's error code, or ``unknown`` where only reading back can tell."""
+    """The outcome of a call: ``ok``, AWS's error code, `NOT_SENT`, or ``unknown`` where only reading back can tell."""
     row = _locked(repair)
     Call.objects.filter(pk=call.pk, repair=row).update(
         answered_at=clock.now(), outcome=outcome[:64], detail=detail[:4000]

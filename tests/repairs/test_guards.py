@@ -19,6 +19,7 @@ GUARDS = {
     "fence": ("cases/test_races.py", "test_a_stale_fence_writes_nothing"),
     "lease": ("cases/test_races.py", "test_a_leased_repair_is_not_claimed_by_another"),
     "lease at the intent": ("cases/test_races.py", "test_after_its_lease_a_worker_intends_nothing"),
+    "lease at the sending": ("repairs/test_stood_still.py", "test_a_call_whose_worker_stood_still_is_not_sent"),
     "budget lock": ("cases/test_races.py", "test_five_starts_at_once_never_pass_the_budget"),
     "drain check": ("repairs/test_dead_hosts.py", "test_a_standalone_task_is_waited_for_and_then_asked_about"),
     "room check": ("repairs/test_no_room.py", "test_without_room_in_the_group_nothing_is_drained"),

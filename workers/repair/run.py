@@ -10,10 +10,11 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
-from healthboard import clock
+from healthboard import aws, clock
 from healthboard.aws import client
 from healthboard.fleet.models import Instance
 from healthboard.policies.reading import Reread, reread
+from healthboard.refusals import Held
 from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Call, Repair, Step
 from workers.repair.look import Look, look_at
@@ -24,6 +25,8 @@ PASSING = re.compile(
 )
 #: refusals that EC2 sends with HTTP status 500, although nothing was done
 REFUSED = re.compile(r"Insufficient\w*Capacity$")
+#: a changing call leaves within so many seconds of its intent: call and outcome then fit into the lease
+SEND_WITHIN_S = 20.0
 
 
 class Run:
@@ -100,8 +103,10 @@ class Run:
     ) -> tuple[str, dict[str, Any]]:  # fmt: skip
         """Commit the intent, make the call once, write its outcome. Returns (outcome, answer or {"message"}).
 
-        `outcome` is ``ok``, AWS's error code, or ``unknown`` after a time-out or a broken connection.
+        `outcome` is ``ok``, AWS's error code, or ``unknown`` after a time-out or a broken connection. Raises Held where
+        this worker stood still until the call was stale: it is not sent, and its outcome is ``not sent``.
         """
+        begun = aws.monotonic()
         call = lifecycle.intend(
             self.repair, service=service, operation=operation, target=target or self.instance.instance_id,
             request=request, token=token, irreversible=irreversible,
@@ -109,10 +114,14 @@ class Run:
         method = xform_name(operation)
         answer: dict[str, Any] = {}
         try:
-            answer = getattr(self.client(service, changing=True), method)(**request)
+            with aws.sent_until(begun + SEND_WITHIN_S):
+                answer = getattr(self.client(service, changing=True), method)(**request)
             failures = answer.get("failures") or []
             outcome = failures[0].get("reason", "FAILURE") if failures else "ok"
             detail = f"{failures[0].get('arn', '')}: {failures[0].get('detail', '')}" if failures else ""
+        except aws.NotSent as late:
+            lifecycle.answered(self.repair, call, lifecycle.NOT_SENT, str(late))
+            raise Held(f"{operation} was not sent: {late}") from None
         except ClientError as error:
             outcome = error.response["Error"].get("Code") or "error"
             detail = error.response["Error"].get("Message", "")
