@@ -53,6 +53,20 @@ def chromium() -> Iterator:
         browser.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """After each test, every case that it made is decided again from its recorded evidence, and must come out alike."""
+    result = yield
+    if item.get_closest_marker("django_db") or {"db", "transactional_db"} & set(getattr(item, "fixturenames", ())):
+        from django.db import connection
+
+        from tests import replayed
+
+        if not connection.needs_rollback:
+            assert replayed.differing() == []
+    return result
+
+
 def pytest_unconfigure(config):
     if _postgres is not None:
         _postgres.stop()

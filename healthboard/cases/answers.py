@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.cases import lifecycle
+from healthboard.cases import evidence, lifecycle
 from healthboard.cases import plan as plans
 from healthboard.cases.judge import judge, untouchable
 from healthboard.cases.models import Case, Decision
@@ -216,6 +216,7 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
         not_before=now + timedelta(seconds=float(values["undo_s"]) if action != "DIAGNOSE" else 0),
         policy_version=seen.policy.version, watch=watch,
     )  # fmt: skip
+    evidence.keep(case, seen, judged)
     decision = _record(case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version)
     case.decisions.filter(outcome="PENDING").update(outcome="DONE")
     lifecycle.move(case, State.DECIDED, actor, f"{action} {decision.get_kind_display()} by {actor.name}")

@@ -8,6 +8,7 @@ from datetime import timedelta
 from healthboard import clock
 from healthboard.diagnosis.signals import Assessment
 from healthboard.fleet.models import Instance, Owner
+from healthboard.policies.matching import Resolved
 from healthboard.policies.reading import BAD, Reread
 from healthboard.policies.resolve import resolve
 from healthboard.repairs.models import Repair
@@ -31,33 +32,57 @@ NOT_OURS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What narrows a policy's answer apart from the evidence; stored with it, so that an answer can be given again."""
+
+    owner: str
+    untouchable: str = ""  # why nothing may be done, not even by a person's word
+    group_replaces: bool = False  # its group replaces by itself what EC2's own checks see
+    ended_24h: int = 0  # repairs of the last day that ended, well or not
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     mode: str  # auto, ask, observe
     action: str
     why: str
+    given: Circumstances
     watch: bool = False  # the group replaces it by itself
     dead_host: bool = False  # its work cannot be drained
     untouchable: str = ""  # nothing may be done, not even by a person's word
 
 
 def judge(instance: Instance, seen: Reread) -> Judgement:
-    a = seen.assessment
-    answer = resolve(a.verdict, a.codes, a.action, a.may_act, seen.policy.values, seen.policy.origin)
+    return narrow(seen.assessment, seen.policy, circumstances(instance))
+
+
+def circumstances(instance: Instance) -> Circumstances:
+    return Circumstances(
+        owner=str(instance.owner), untouchable=untouchable(instance), group_replaces=_group_replaces(instance),
+        ended_24h=_ended_24h(instance),
+    )  # fmt: skip
+
+
+def narrow(a: Assessment, policy: Resolved, given: Circumstances) -> Judgement:
+    """Pure: the policy's answer to the assessment, as far as the circumstances allow it."""
+    values = policy.values
+    answer = resolve(a.verdict, a.codes, a.action, a.may_act, values, policy.origin)
     mode, action, why = answer.mode, answer.action, answer.why
-    if reason := untouchable(instance):
-        return Judgement("observe", action, reason, untouchable=reason)
-    watch = _group_replaces(instance, a.codes)
+    if given.untouchable:
+        return Judgement("observe", action, given.untouchable, given, untouchable=given.untouchable)
+    watch = given.group_replaces and bool(set(a.codes[:1]) & set(GROUP_SEES))
     if watch:
         action = "REPLACE"
         why = f"its group replaces it by itself; healthboard drains, watches and records ({why})"
     dead = not watch and action in ("REPLACE", "REBOOT") and _cannot_drain(a)
-    if mode == "auto" and not recipe(action, instance.owner, watch=watch):
-        mode, why = "ask", f"{action} is not possible for {Owner(instance.owner).label}: a person decides"
-    if mode == "auto" and dead and seen.policy.values.get("dead_host") != "auto":
+    if mode == "auto" and not recipe(action, given.owner, watch=watch):
+        mode, why = "ask", f"{action} is not possible for {Owner(given.owner).label}: a person decides"
+    if mode == "auto" and dead and values.get("dead_host") != "auto":
         mode, why = "ask", "its agent is away, so its work cannot be drained: the policy asks a person"
-    if mode == "auto" and (spent := _tries_spent(instance, seen.policy.values)):
-        mode, why = "ask", spent
-    return Judgement(mode, action, why, watch=watch, dead_host=dead)
+    limit = values.get("tries_24h")
+    if mode == "auto" and limit is not None and given.ended_24h >= limit:
+        mode, why = "ask", f"{given.ended_24h} repairs within 24 hours did not keep it healthy: a person decides"
+    return Judgement(mode, action, why, given, watch=watch, dead_host=dead)
 
 
 def _cannot_drain(a: Assessment) -> bool:
@@ -84,24 +109,19 @@ def untouchable(instance: Instance) -> str:
     return ""
 
 
-def _group_replaces(instance: Instance, codes: tuple[str, ...]) -> bool:
+def _group_replaces(instance: Instance) -> bool:
     pool = instance.pool
     return bool(
         instance.owner == Owner.GROUP
         and pool is not None
         and pool.replaces_by_itself
         and instance.group_state == "InService"
-        and set(codes[:1]) & set(GROUP_SEES)
     )
 
 
-def _tries_spent(instance: Instance, values: dict) -> str:
-    limit = values.get("tries_24h")
-    if limit is None:
-        return ""
+def _ended_24h(instance: Instance) -> int:
     since = clock.now() - timedelta(hours=24)
-    ended = Repair.objects.filter(
+    return Repair.objects.filter(
         instance=instance, state__in=[RepairState.SUCCEEDED, RepairState.FAILED], closed_at__gt=since,
         action__in=["REBOOT", "REPLACE", "RELOCATE"],
     ).count()  # fmt: skip
-    return f"{ended} repairs within 24 hours did not keep it healthy: a person decides" if ended >= limit else ""

@@ -65,7 +65,8 @@ class Case(models.Model):
 
 
 class Evidence(models.Model):
-    """What a reading rested on: events, readings, context, thresholds, clock and versions. Append-only."""
+    """What a reading rested on: events, readings, context, thresholds, clock, policies and circumstances; what it gave
+    (`assessment`) and what the policy answered (`answer`). Append-only; see `cases.replay`."""
 
     case = models.ForeignKey(Case, on_delete=models.CASCADE, related_name="evidence")
     at = models.DateTimeField()
@@ -73,6 +74,7 @@ class Evidence(models.Model):
     verdict = models.CharField(max_length=12)
     inputs = models.JSONField()
     assessment = models.JSONField()
+    answer = models.JSONField(default=dict)
 
 
 class Decision(models.Model):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.audit.record import digest
-from healthboard.cases import groups, lifecycle
+from healthboard.cases import evidence, groups, lifecycle
 from healthboard.cases import plan as plans
 from healthboard.cases.judge import Judgement, judge
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.signals import Assessment, Verdict
-from healthboard.fleet.evidence import freeze
 from healthboard.fleet.models import Instance, Owner
 from healthboard.notices.outbox import announce
 from healthboard.people.actors import EVIDENCE, POLICY, WORKER
@@ -27,17 +23,6 @@ from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import OPEN as REPAIR_OPEN
 from healthboard.repairs.states import State as RepairState
-
-
-def evidence_hash(a: Assessment) -> str:
-    """Of what a decision rests on: verdict, action, and which codes on which GPUs; not of counts or ages."""
-    return digest(
-        {
-            "verdict": str(a.verdict),
-            "action": str(a.action),
-            "codes": sorted({(f.code, f.gpu or "") for f in a.findings if f.verdict in BAD}),
-        }
-    )
 
 
 @transaction.atomic
@@ -66,11 +51,11 @@ def _open(instance: Instance, seen: Reread) -> Case:
     case = lifecycle.create(
         account=instance.account, region=instance.region, instance=instance, pool=instance.pool,
         state=State.OBSERVED if judged.mode == "observe" else State.WAITING,
-        evidence_hash=evidence_hash(a),
+        evidence_hash=evidence.evidence_hash(a),
         **_reading_fields(instance, seen, judged), plan=plans.build(instance, judged, seen.policy.values),
     )  # fmt: skip
     case.workloads.set(seen.workloads)
-    _keep_evidence(case, seen)
+    evidence.keep(case, seen, judged)
     lifecycle.audit(case, "case.opened", f"{case.title}: {case.why}", EVIDENCE, verdict=case.verdict, codes=case.codes)
     _route(case, instance, seen, judged)
     return case
@@ -79,7 +64,7 @@ def _open(instance: Instance, seen: Reread) -> Case:
 def _update(case: Case, instance: Instance, seen: Reread) -> Case:
     a = seen.assessment
     judged = judge(instance, seen)
-    new_hash = evidence_hash(a)
+    new_hash = evidence.evidence_hash(a)
     worse = case.verdict != Verdict.HARDWARE and a.verdict == Verdict.HARDWARE
     fields = {**_reading_fields(instance, seen, judged), "clear_since": None}
     fresh = plans.build(instance, judged, seen.policy.values)
@@ -90,8 +75,9 @@ def _update(case: Case, instance: Instance, seen: Reread) -> Case:
         fresh = case.plan
     changes = _changes(case, fields, fresh)
     if new_hash != case.evidence_hash:
-        _keep_evidence(case, seen)
         changes.append("the evidence")
+    if new_hash != case.evidence_hash or _answers_otherwise(case, fields):
+        evidence.keep(case, seen, judged)
     if case.state != State.DECIDED:
         _renew_plan(case, fields, fresh, new_hash, changes)
     lifecycle.write(case, **fields, touch=bool(changes))
@@ -102,6 +88,15 @@ def _update(case: Case, instance: Instance, seen: Reread) -> Case:
         lifecycle.move(case, State.WAITING, EVIDENCE, "woken: the evidence got worse")
     _route(case, instance, seen, judged)
     return case
+
+
+def _answers_otherwise(case: Case, fields: dict[str, Any]) -> bool:
+    """The same findings lead elsewhere than before, so that a decision would rest on this reading of them."""
+    if case.state == State.DECIDED:
+        return False
+    version = fields["policy_version"]
+    now = (fields["mode"], fields["action"], fields["may_act"], version.pk if version else None)
+    return now != (case.mode, case.action, case.may_act, case.policy_version_id)
 
 
 def _renew_plan(case: Case, fields: dict[str, Any], fresh: dict[str, Any], new_hash: str, changes: list[str]) -> None:
@@ -140,14 +135,6 @@ def _changes(case: Case, fields: dict[str, Any], fresh: dict[str, Any]) -> list[
     if case.plan.get("blockers") != fresh.get("blockers"):
         changes.append("what stands against the plan")
     return changes
-
-
-def _keep_evidence(case: Case, seen: Reread) -> None:
-    a = json.loads(json.dumps(asdict(seen.assessment) | {"codes": seen.assessment.codes}, default=str))
-    lifecycle.keep(
-        case, at=seen.at, hash=evidence_hash(seen.assessment), verdict=str(seen.assessment.verdict),
-        inputs=freeze(seen.events, seen.readings, seen.context, thresholds=seen.thresholds, now=seen.at), assessment=a,
-    )  # fmt: skip
 
 
 def _route(case: Case, instance: Instance, seen: Reread, judged: Judgement) -> None:

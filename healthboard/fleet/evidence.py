@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -216,7 +216,8 @@ _TIMES = frozenset({"at", "last_at", "since", "last", "booted_at", "launched_at"
 
 def _pack(value: Any) -> dict[str, Any]:
     """A dataclass as JSON, without the fields that hold their default None."""
-    return {k: _plain(v) for k, v in asdict(value).items() if v is not None}
+    unset = {f.name for f in fields(value) if f.default is None}
+    return {k: _plain(v) for k, v in asdict(value).items() if v is not None or k not in unset}
 
 
 def _plain(value: Any) -> Any:

@@ -67,6 +67,17 @@ def apply(text: str, *, actor: Actor, reason: str, dry_run: bool = False) -> lis
     return said
 
 
+def read(text: str) -> list[dict[str, Any]]:
+    """The policies of the file as a saved version would keep each, nothing being saved. Raises Invalid with one line."""
+    found = []
+    for row in _read(text):
+        policy = _filled(row)
+        for sentences in versions.problems_alone(policy).values():
+            raise Invalid(f"{policy.name}: {sentences[0]}")
+        found.append(versions.data_of(policy))
+    return found
+
+
 def _read(text: str) -> list[dict[str, Any]]:
     if len(text) > MOST:
         raise Invalid("The file is larger than 1 MiB.")
@@ -97,6 +108,21 @@ def _read(text: str) -> list[dict[str, Any]]:
 
 
 def _apply(row: dict[str, Any], actor: Actor, reason: str) -> list[str]:
+    policy, name = _filled(row), row["name"]
+    stored = Policy.objects.filter(pk=policy.pk).first() if policy.pk else None
+    before = versions.data_of(stored) if stored else {}
+    changed = words.changes(before, versions.data_of(policy))
+    try:
+        versions.save(policy, actor=actor, reason=reason)
+    except Refusal as refusal:
+        raise type(refusal)(f"{name}: {refusal.message}", **refusal.details) from None
+    if not changed:
+        return []
+    return [f"{name}: {change}" for change in (changed if before else ["made", *changed])]
+
+
+def _filled(row: dict[str, Any]) -> Policy:
+    """The stored policy of that name, or a new one, with all that the file says of it; not saved."""
     name = row["name"]
     if row.get("default"):
         policy = Policy.objects.filter(is_default=True).first() or Policy(is_default=True)
@@ -104,7 +130,6 @@ def _apply(row: dict[str, Any], actor: Actor, reason: str) -> list[str]:
         policy = Policy.objects.filter(name=name).first() or Policy()
         if policy.is_default:
             raise Invalid(f"{name} is the fleet default: say default: true.")
-    before = versions.data_of(policy) if policy.pk else {}
     policy.name, policy.enabled = name, row.get("enabled", True)
     match = row.get("match", {})
     for key in MATCH_KEYS[:-1]:
@@ -114,14 +139,7 @@ def _apply(row: dict[str, Any], actor: Actor, reason: str) -> list[str]:
         raise Invalid(f"{name}: tags are not a list of names and values.")
     policy.tags = {str(k): str(v) if v is not None else "" for k, v in tags.items()}
     policy.settings = {key: _setting(name, key, value) for key, value in row.get("settings", {}).items()}
-    changed = words.changes(before, versions.data_of(policy))
-    try:
-        versions.save(policy, actor=actor, reason=reason)
-    except Refusal as refusal:
-        raise type(refusal)(f"{name}: {refusal.message}", **refusal.details) from None
-    if not changed:
-        return []
-    return [f"{name}: {change}" for change in (changed if before else ["made", *changed])]
+    return policy
 
 
 def _text(name: str, key: str, value: Any) -> str:

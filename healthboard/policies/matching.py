@@ -69,6 +69,7 @@ class Resolved:
     origin: dict[str, str]
     versions: list[PolicyVersion]
     version: PolicyVersion | None
+    targets: tuple[Target, ...] = field(default=(), compare=False)
 
 
 def settings_for(instance: Any, workloads: Iterable[Any], at: datetime | None = None) -> Resolved:
@@ -101,7 +102,11 @@ def snapshots(at: datetime | None = None) -> list[Snapshot]:
 
 
 def snapshot(version: PolicyVersion) -> Snapshot:
-    data = version.data
+    return snapshot_of(version.data, version)
+
+
+def snapshot_of(data: Mapping[str, Any], version: Any = None) -> Snapshot:
+    """`data` as a version keeps it."""
     return Snapshot(
         name=data["name"],
         match={k: data.get(k) for k in MATCH_KEYS},
@@ -135,7 +140,7 @@ def combine(policies: Sequence[Snapshot], targets: Sequence[Target]) -> Resolved
         _ask(values, origin, unordered)
     used = _unique([s for matching in chosen for s in matching])
     versions = [s.version for s in used if s.version is not None]
-    return Resolved(values, origin, versions, versions[0] if versions else None)
+    return Resolved(values, origin, versions, versions[0] if versions else None, tuple(targets))
 
 
 def _matching(policies: Sequence[Snapshot], target: Target) -> list[Snapshot]:

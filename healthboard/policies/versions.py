@@ -39,6 +39,16 @@ def data_of(policy: Policy) -> dict[str, Any]:
 
 def problems(policy: Policy) -> dict[str, list[str]]:
     """Everything that stands against saving it, by field or setting name; empty if it can be saved."""
+    found = problems_alone(policy)
+    if not found:
+        for name, sentence in check.contradictions(resolved(policy)):
+            where = name if name in (policy.settings or {}) else _culprit(name, policy)
+            found.setdefault(where, []).append(f"With what it inherits: {sentence}")
+    return found
+
+
+def problems_alone(policy: Policy) -> dict[str, list[str]]:
+    """What stands against it whatever it inherits."""
     found = check.problems(policy.settings or {})
     if not policy.name.strip():
         found.setdefault("name", []).append("A policy needs a name.")
@@ -59,10 +69,6 @@ def problems(policy: Policy) -> dict[str, list[str]]:
     group = (policy.settings or {}).get("approver_group")
     if group and isinstance(group, str) and not Group.objects.filter(name=group).exists():
         found.setdefault("approver_group", []).append(f"There is no group {group}, so nobody could approve.")
-    if not found:
-        for name, sentence in check.contradictions(resolved(policy)):
-            where = name if name in (policy.settings or {}) else _culprit(name, policy)
-            found.setdefault(where, []).append(f"With what it inherits: {sentence}")
     return found
 
 

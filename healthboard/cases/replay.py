@@ -1,0 +1,151 @@
+"""Decide recorded evidence again. Nothing is read but what was kept with it, so the answer cannot depend on today.
+
+The kept inputs go through `evaluate()` and the policy's answer exactly as they did; with other policies in place of
+those of the same name, the same evidence shows what they would have done. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from healthboard.cases.evidence import answer_json, assessment_json
+from healthboard.cases.judge import Circumstances, narrow
+from healthboard.cases.models import Evidence
+from healthboard.diagnosis.evaluate import evaluate
+from healthboard.diagnosis.signals import Thresholds
+from healthboard.fleet.evidence import thaw
+from healthboard.policies.matching import Resolved, Target, combine, snapshot_of
+from healthboard.policies.resolve import thresholds
+
+#: what decides, of an assessment and of an answer; the rest is words and times of the same thing
+DECIDES = ("verdict", "action", "may_act", "codes")
+ANSWERS = ("mode", "action", "watch", "dead_host", "untouchable")
+OF_FINDING = ("code", "gpu", "verdict", "action", "role", "count")
+
+
+class Unreadable(Exception):
+    """The evidence is not in a form that can be decided again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """One piece of evidence, decided again: the JSON that would be stored now. `answer` is empty where none was kept."""
+
+    assessment: dict[str, Any]
+    answer: dict[str, Any]
+    thresholds: Thresholds
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    row: Evidence
+    stored: str
+    now: str
+    why: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        case = self.row.case
+        head = f"case {case.pk} ({case.instance or case.title}), evidence of {self.row.at:%Y-%m-%d %H:%M:%S}"
+        return [head, f"  stored: {self.stored}", f"  now:    {self.now}", *(f"  why:    {why}" for why in self.why)]
+
+
+def again(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None) -> Again:
+    """Decide it again, under the policies that were used, or with `instead` in place of those of the same name (each
+    as a version keeps it, see `exchange.read`). Raises Unreadable.
+    """
+    try:
+        frozen = thaw(row.inputs)
+        resolved = _policies(row.inputs["policy"], instead) if "policy" in row.inputs else None
+        given = Circumstances(**row.inputs["given"]) if "given" in row.inputs else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unreadable(f"its inputs cannot be read: {error!r}") from None
+    if frozen.now is None:
+        raise Unreadable("its inputs do not say when they were read")
+    limits = frozen.thresholds
+    if instead is not None:
+        if resolved is None:
+            raise Unreadable("it does not say which policies it was decided under")
+        limits = thresholds(resolved.values)
+    assessment = evaluate(
+        frozen.events, frozen.readings, now=frozen.now, context=frozen.context, thresholds=limits
+    )  # fmt: skip
+    answer = {}
+    if resolved is not None and given is not None:
+        answer = answer_json(narrow(assessment, resolved, given))
+    return Again(assessment_json(assessment), answer, limits)
+
+
+def _policies(kept: dict[str, Any], instead: Sequence[Mapping[str, Any]] | None) -> Resolved:
+    """The policies of then, or those that are to stand in their place, matched against what ran there then."""
+    found = [snapshot_of(version["data"]) for version in kept["versions"]]
+    if instead is not None:
+        names = {data["name"] for data in instead}
+        default = any(data["is_default"] for data in instead)
+        found = [s for s in found if s.name not in names and not (s.default and default)]
+        found += [snapshot_of(data) for data in instead if data["enabled"]]
+    return combine(found, [Target(**target) for target in kept["targets"]])
+
+
+def difference(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None) -> Difference | None:
+    """What is decided otherwise now; None where it is not. Words that changed decide nothing."""
+    try:
+        now = again(row, instead)
+    except Unreadable as error:
+        return Difference(row, _shown(row.assessment, row.answer), "cannot be decided again", (str(error),))
+    before = _deciding(row.assessment, row.answer)
+    after = _deciding(now.assessment, now.answer if row.answer else {})
+    if before == after:
+        return None
+    return Difference(
+        row,
+        _shown(row.assessment, row.answer),
+        _shown(now.assessment, now.answer),
+        tuple(_why(row, now, before, after)),
+    )
+
+
+def since(at: datetime, instead: Sequence[Mapping[str, Any]] | None = None) -> Iterator[Difference | None]:
+    """For each piece of evidence from `at` on, in the order in which it was kept."""
+    rows = Evidence.objects.filter(at__gte=at).select_related("case__instance").order_by("pk")
+    for row in rows.iterator(chunk_size=100):
+        yield difference(row, instead)
+
+
+def _deciding(assessment: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    facts = {name: assessment.get(name) for name in DECIDES}
+    facts["findings"] = [tuple(f.get(name) for name in OF_FINDING) for f in assessment.get("findings") or []]
+    return facts | {f"policy's {name}": answer[name] for name in ANSWERS if name in answer}
+
+
+def _shown(assessment: dict[str, Any], answer: dict[str, Any]) -> str:
+    codes = ", ".join(assessment.get("codes") or []) or "no code"
+    said = f"{assessment.get('verdict')}, {assessment.get('action')}, {codes}"
+    said += ", may act" if assessment.get("may_act") else ", may not act alone"
+    return said + (f"; the policy: {answer['mode']} {answer['action']}" if answer else "")
+
+
+def _why(row: Evidence, now: Again, before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    old, new = (x.get("catalogue_version") for x in (row.assessment, now.assessment))
+    if old != new:
+        yield f"the catalogue changed from {old} to {new}"
+    then = thaw(row.inputs).thresholds
+    for name in Thresholds.__dataclass_fields__:
+        if getattr(then, name) != getattr(now.thresholds, name):
+            yield f"{name} {_value(getattr(then, name))} → {_value(getattr(now.thresholds, name))}"
+    for name in before:
+        if name != "findings" and before[name] != after.get(name):
+            yield f"{name.replace('_', ' ')} {_value(before[name])} → {_value(after.get(name))}"
+    for finding in sorted(set(before["findings"]) ^ set(after["findings"]), key=str):
+        which = "no more" if finding in before["findings"] else "now"
+        yield f"{which}: {' '.join(str(x) for x in finding if x is not None)}"
+    if now.assessment.get("why") != row.assessment.get("why"):
+        yield f"now it says: {now.assessment.get('why')}"
+    if now.answer.get("why") and now.answer["why"] != row.answer.get("why"):
+        yield f"now the policy says: {now.answer['why']}"
+
+
+def _value(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
