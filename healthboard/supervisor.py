@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,7 +141,11 @@ class Supervisor:
 
     def database(self) -> None:
         owner = config.read("DATABASE_OWNER_URL")
-        self._manage("migrate", "--noinput", env={"DATABASE_URL": owner} if owner else {})
+        as_owner = {"DATABASE_URL": owner} if owner else {}
+        self._manage("migrate", "--noinput", env=as_owner)
+        if owner:
+            role = urllib.parse.urlsplit(config.read("DATABASE_URL")).username or ""
+            self._manage("grants", urllib.parse.unquote(role), env=as_owner)
         self._manage("setup")
 
     def _manage(self, *args: str, env: dict[str, str] | None = None) -> None:

@@ -1,4 +1,7 @@
-"""The append-only record: one row in the transaction of every state change. Columns are ready for the hash chain."""
+"""The append-only record: one row in the transaction of every state change, and the chain of seals over the rows.
+
+Triggers in the database (`audit.guard`) refuse what these classes refuse, whoever asks.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,6 @@ class AuditRow(models.Model):
     payload = models.JSONField(default=dict, null=True)  # may be purged; its hash stays
     payload_hash = models.CharField(max_length=64)
     request_id = models.CharField(max_length=64, blank=True)
-    # the chain, filled in order by a sealer
-    position = models.BigIntegerField(null=True, unique=True)
-    previous = models.CharField(max_length=64, blank=True)
-    hash = models.CharField(max_length=64, blank=True)
 
     class Meta:
         indexes = [
@@ -48,3 +47,19 @@ class AuditRow(models.Model):
 
     def delete(self, *args, **kwargs):
         raise AppendOnly("audit rows are never deleted")
+
+
+class Seal(models.Model):
+    """One link of the chain: it fixes the place and the content of one row. Written by `audit.chain` alone."""
+
+    position = models.BigIntegerField(primary_key=True)  # 1, 2, 3 … without a gap
+    row = models.OneToOneField(AuditRow, on_delete=models.DO_NOTHING, db_constraint=False, related_name="seal")
+    previous = models.CharField(max_length=64, blank=True)  # hash of the position before; empty at the first
+    hash = models.CharField(max_length=64, unique=True)
+    sealed_at = models.DateTimeField()
+
+    def save(self, *args, **kwargs):
+        raise AppendOnly("seals are written by the sealer")
+
+    def delete(self, *args, **kwargs):
+        raise AppendOnly("seals are never deleted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from typing import Any
 
 from django.db import transaction
@@ -33,11 +34,11 @@ def record(
     """Append one row. `instance` is a fleet Instance or None; the payload must be JSON."""
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError(f"audit row {verb} outside a transaction")
-    payload = json.loads(json.dumps(payload or {}, default=str))
+    payload = json.loads(json.dumps(_kept(payload or {}), default=str))
     return AuditRow.objects.create(
         at=clock.now(),
         user=actor.user,
-        actor=actor.name[:150],
+        actor=_kept(actor.name[:150]),
         via=actor.via,
         verb=verb,
         subject=subject,
@@ -46,8 +47,26 @@ def record(
         instance=instance.instance_id if instance is not None else "",
         case_id=case_id,
         repair_id=repair_id,
-        summary=summary,
+        summary=_kept(summary),
         payload=payload,
         payload_hash=digest(payload),
         request_id=actor.request_id,
     )
+
+
+def _kept(value: Any) -> Any:
+    """The value as every database gives it back: what nodes and AWS say may hold what PostgreSQL refuses or rewrites,
+    and the hash must be that of what is read later."""
+    match value:
+        case str():
+            return value.replace("\0", "\ufffd").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case float():
+            if not math.isfinite(value):
+                return str(value)
+            return int(value) if value.is_integer() and (abs(value) >= 1e15 or value == 0) else value
+        case dict():
+            return {_kept(str(key)): _kept(part) for key, part in value.items()}
+        case list() | tuple():
+            return [_kept(part) for part in value]
+        case _:
+            return value

@@ -32,6 +32,11 @@ def stop(actor: Actor, reason: str) -> None:
     _flip(actor, reason, verb="switch.stopped", summary="stop switch thrown", stopped=True)
 
 
+def stop_by_itself(actor: Actor, reason: str) -> None:
+    """The system throws the switch, for what only a person can judge; a person releases it like any other."""
+    _flip(actor, reason, verb="switch.stopped", summary="stop switch thrown", stopped=True)
+
+
 def resume(actor: Actor, reason: str) -> None:
     _allow(actor, "resume")
     _flip(actor, reason, verb="switch.resumed", summary="stop switch released", stopped=False)

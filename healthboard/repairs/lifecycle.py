@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 
 from healthboard import clock
+from healthboard.audit import heads
 from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
 from healthboard.people.access import why_not
@@ -110,6 +111,8 @@ def settle(repair: Repair, *, wait: timedelta, why: str = "") -> None:
 def start(repair: Repair, first_step: str) -> str | None:
     """SCHEDULED to RUNNING with a unit of the budget; or return why it must wait. Locks the switch and the pool."""
     row = _locked(repair)
+    if behind := heads.behind():
+        return behind
     workloads = _workload_names(row)
     if held := brakes.against(row.instance, workloads, automatic=row.automatic, lock=True):
         return held[0]
@@ -153,6 +156,8 @@ def intend(
         raise LostFence
     if not target.startswith("i-"):
         raise Invalid("A changing call needs exactly one instance id.")
+    if behind := heads.behind():
+        raise Held(behind)  # the database was put back: what it says of AWS may be long past
     undoing = row.state == State.UNDOING
     if row.state not in (State.RUNNING, State.UNDOING):
         raise Held(f"The repair is {row.state.lower()}.")

@@ -6,7 +6,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from healthboard import clock
+from healthboard.audit import heads
+from healthboard.audit.models import AuditRow
 from healthboard.fleet.models import Installation
+from healthboard.repairs import restored
 from healthboard.repairs.models import Switch
 
 
@@ -15,7 +18,8 @@ class Command(BaseCommand):
 
     def handle(self, *args, **options):
         stamped = Installation.objects.order_by("pk").first()
-        if stamped is None:
+        new = stamped is None
+        if new:
             stamped = Installation.objects.create(mode=settings.MODE, created_at=clock.now())
         if stamped.mode != settings.MODE:
             self.stderr.write(
@@ -28,6 +32,10 @@ class Command(BaseCommand):
             Switch.objects.create(
                 acting=settings.SANDBOX, changed_at=clock.now(), changed_by="healthboard", reason="first start"
             )
+        if new and not AuditRow.objects.exists():
+            heads.begin_again("a new, empty database")
+        elif why := restored.look():  # before any worker runs
+            self.stderr.write(f"{why}. The stop switch is thrown.")
         from healthboard.policies.versions import ensure_default
 
         ensure_default()
