@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from healthboard import clock
+from healthboard.audit import chain
 from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
@@ -89,6 +90,10 @@ class Numbers:
             fine.add_metric([pulse.name], int(pulse.ok))
         yield ages
         yield fine
+        if end := chain.end():
+            head = GaugeMetricFamily("healthboard_audit_head", "Position of the audit chain's end", labels=["hash"])
+            head.add_metric([end.hash], end.position)
+            yield head
 
     def _brakes(self) -> Iterator[GaugeMetricFamily]:
         switch = Switch.objects.order_by("pk").first()

@@ -35,6 +35,7 @@ from healthboard.repairs.models import Breaker, Pause, Repair
 SECONDS = {task.split(".")[1]: seconds for task, seconds in TICKS.values() if task.endswith(".sweep")} | {
     "canary": TICKS["canary"][1],
     "breadth": TICKS["see breadth"][1],
+    "audit": TICKS["seal the audit chain"][1],
 }
 
 
@@ -68,6 +69,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
         "pools": _budgets(request),
         "invariants": Pulse.objects.filter(name="invariants").first(),
+        "audit": Pulse.objects.filter(name="audit").first(),
         "versions": _versions(),
         "may": _may(request),
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from healthboard.audit.chain import End, end
 from healthboard.audit.models import Seal
 
 EVERY = timedelta(hours=1)
+_HEAD = re.compile("[0-9a-f]{64}|")
 
 
 def log() -> Path:
@@ -52,7 +54,8 @@ def _read(path: Path) -> tuple[End, datetime] | None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             value = json.loads(line)
             when = datetime.fromisoformat(value["at"]).astimezone(UTC)
-            return End(int(value["position"]), str(value["hash"]), int(value["row"])), when
+            if _HEAD.fullmatch(value["hash"]) and 0 <= value["position"] < 2**63:
+                return End(value["position"], value["hash"], int(value["row"])), when
     return None
 
 
