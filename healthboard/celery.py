@@ -39,6 +39,9 @@ TICKS = {
     "send notices": ("workers.notify.sweep", 30),
 }
 
+if config.exporters() is not None:
+    TICKS["read exporters"] = ("workers.collect.read_exporters", 30)
+
 app = Celery("healthboard")
 app.conf.update(
     broker_url=config.read("REDIS_URL", "redis://127.0.0.1:6379/0"),

@@ -53,6 +53,12 @@ def mode() -> str:
     return choice("HEALTHBOARD_MODE", "sandbox", ("sandbox", "aws"))
 
 
+def exporters() -> list[str] | None:
+    """Pools whose nodes' dcgm-exporters are read; empty for all of them, None where none are (the default)."""
+    value = read("HEALTHBOARD_EXPORTERS", "off").strip()
+    return None if value.lower() == "off" else [] if value.lower() == "on" else listed("HEALTHBOARD_EXPORTERS")
+
+
 def home() -> Path:
     return Path(read("HEALTHBOARD_HOME") or ROOT / "var").resolve()
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-MAX_SERIES = 200_000
+#: what is kept of series seen before, in series and in characters: a node may send new ones for ever
+MAX_SERIES, MAX_KEPT = 200_000, 64_000_000
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\.)*)"\s*(,|$)', re.DOTALL)
 _ESCAPE = re.compile(r'\\(\\|"|n)')
@@ -26,6 +27,7 @@ class Sample(NamedTuple):
 
 #: series as written -> (name, labels); None for what is no series
 _series: dict[str, tuple[str, Labels] | None] = {}
+_kept = 0
 
 
 def parse_labels(block: str) -> Labels | None:
@@ -64,9 +66,11 @@ def _number(text: str) -> float | None:
 
 def samples(text: str) -> Iterator[Sample]:
     """Samples in their order; comments, blank and malformed lines are skipped."""
+    global _kept
     known = _series
-    if len(known) > MAX_SERIES:
+    if len(known) > MAX_SERIES or _kept > MAX_KEPT:
         known.clear()
+        _kept = 0
     for line in text.split("\n"):
         if not line or line[0] == "#":
             continue
@@ -82,6 +86,7 @@ def samples(text: str) -> Iterator[Sample]:
             found = known[series]
         except KeyError:
             found = known[series] = _read_series(series)
+            _kept += len(series)
         if found is None:
             continue
         rest = rest.strip()

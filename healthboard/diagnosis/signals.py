@@ -107,7 +107,7 @@ class Reading:
     ``RECOVERY_ACTION`` (int per GPU), ``BOOT_ID``, ``GAP`` (a source was silent; value is the reason; with
     ``attrs["expected"]`` it is silent because we drained), ``SRAM_THRESHOLD`` (bool per GPU), ``ECC`` (counters per
     GPU), ``CLOCK_EVENTS`` (bit mask per GPU), ``TEMPERATURE`` (ok, high), ``FABRIC`` (unsupported, starting, ok,
-    unhealthy), ``EFA_COUNT``, ``XID_LAST`` (an exporter's gauge), ``EC2_PERFORMANCE``, ``ECS_OVERALL``.
+    unhealthy), ``EFA_COUNT``, ``XID_LAST`` (an exporter's gauge), ``EXPORTER`` (OK: it was scraped), ``EC2_PERFORMANCE``, ``ECS_OVERALL``.
     `sources` that a reading rests on are named as for `Event`.
     """
 

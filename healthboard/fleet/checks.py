@@ -22,6 +22,8 @@ KNOWN = {
     "NVML": ("Node", "NVML"),
     "GPU_COUNT": ("Node", "GPU count"),
     "FABRIC": ("Node", "Fabric"),
+    "EXPORTER": ("dcgm", "Exporter"),
+    "DCGM_GPU_COUNT": ("dcgm", "GPU count by its exporter"),
     "TASKS": ("healthboard", "Tasks"),
 }
 STATUSES = ("OK", "IMPAIRED", "INSUFFICIENT_DATA", "INITIALIZING")
@@ -51,16 +53,24 @@ def read(
     by_pk = {head.pk: head for head in heads}
     found = []
     for interval in intervals:
-        if interval.name not in KNOWN or interval.gpu:
-            continue
-        by, title = KNOWN[interval.name]
         head = by_pk[interval.head_id]
+        name = _name(interval, head)
+        if name not in KNOWN or interval.gpu:
+            continue
+        by, title = KNOWN[name]
         seen = head.last_at
         stale = now - seen > patience.get(head.channel, STALE)
         status = "INSUFFICIENT_DATA" if stale else _status(interval.name, interval.value, instance)
         found.append(Check(by, title, status, _words(interval.value), interval.since, seen, stale))
     order = [title for _, title in KNOWN.values()]
     return sorted(found, key=lambda check: order.index(check.title))
+
+
+def _name(interval: Interval, head: Head) -> str:
+    """Its row in `KNOWN`: an exporter counts GPUs as the node does, and a GAP of its channel is its own result."""
+    if head.channel != "dcgm":
+        return interval.name
+    return {"GPU_COUNT": "DCGM_GPU_COUNT", "GAP": "EXPORTER"}.get(interval.name, interval.name)
 
 
 def _status(name: str, value: Any, instance: Instance) -> str:

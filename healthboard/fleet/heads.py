@@ -13,7 +13,7 @@ from healthboard import clock
 from healthboard.diagnosis.signals import Reading
 
 #: channel -> seconds between its rounds at speed 1
-CHANNELS = {"node": 15.0, "ec2": 60.0, "ecs": 60.0}
+CHANNELS = {"node": 15.0, "local": 15.0, "dcgm": 30.0, "ec2": 60.0, "ecs": 60.0}
 #: the shortest silence that is a gap: at high speed a busy machine would else see gaps everywhere
 LEAST_GAP = timedelta(seconds=30)
 #: length of a digest

@@ -37,7 +37,7 @@ class Place(models.Model):
 class Source(Place):
     """One thing we listen to in one account, region and (where apt) cluster; its age says whether we can see."""
 
-    name = models.CharField(max_length=32)  # ec2, autoscaling, ecs, node
+    name = models.CharField(max_length=32)  # ec2, autoscaling, ecs, node, dcgm
     scope = models.CharField(max_length=255, blank=True)  # cluster name, or empty
     interval_s = models.FloatField(default=60)
     attempted_at = models.DateTimeField(null=True)
@@ -51,6 +51,16 @@ class Source(Place):
 
     def __str__(self) -> str:
         return f"{self.name} {self.scope}".strip()
+
+
+class ScrapeMemory(Place):
+    """What the next scrape of a place's exporters is compared with: instance id -> see `workers.collect.exporters`."""
+
+    at = models.DateTimeField()
+    kept = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["account", "region"], name="scrape_memory_unique")]
 
 
 class Cluster(Place):
@@ -209,7 +219,7 @@ class Gpu(Place):
 
 
 class Head(models.Model):
-    """How far one channel (node, ec2, ecs) has told about one instance.
+    """How far one channel (node, local, dcgm, ec2, ecs) has told about one instance.
 
     An open interval of the channel holds until `last_at`: an unchanged round costs one UPDATE, whatever its size.
     """

@@ -171,6 +171,8 @@ def _compare(channel: str, at: datetime, item: Item, head: Head) -> _Round:
             outcome.duplicate = outcome.rebooted and _was_booted(head, boot)
     elif head.count and at <= head.last_at:
         outcome.duplicate = True  # an older answer that arrives late
+    else:  # a channel without numbers of its own: the boot is the one that the node told
+        outcome.rebooted = bool(head.count and boot and head.boot_id and boot != head.boot_id)
     readings = heads.digest_of(item.readings, item.extra)
     step = _Round(item, head, at, readings, outcome)
     if outcome.duplicate:

@@ -40,6 +40,7 @@ class Config:
     port: int = 0
     web_url: str = "http://127.0.0.1:8000"
     post: bool = True
+    exporters: bool = False
     #: a group replaces an impaired or stopped member no sooner than this
     replace_after_s: float = 45.0
     tick_s: float = 0.2
@@ -116,5 +117,6 @@ def from_env(env: Mapping[str, str] | None = None) -> Config:
         port=int(number("HEALTHBOARD_SANDBOX_PORT", 0)),
         web_url=web_url,
         post=(env.get("HEALTHBOARD_SANDBOX_NODES") or "on").lower() != "off",
+        exporters=(env.get("HEALTHBOARD_EXPORTERS") or "off").strip().lower() != "off",
         replace_after_s=number("HEALTHBOARD_SANDBOX_REPLACE_AFTER", 45),
     )

@@ -83,7 +83,7 @@ def launch(
         zone=zone,
         image=image,
         name=merged.get("Name", ""),
-        private_ip=f"10.{number // 62500 % 250}.{number // 250 % 250}.{number % 250 + 4}",
+        private_ip=f"10.{(16 * world.number + number // 62500) % 250}.{number // 250 % 250}.{number % 250 + 4}",
         launched_at=world.now(),
         until=world.after(PENDING_S),
         tags=merged,

@@ -16,6 +16,7 @@ from healthboard.sandbox import control, dispatch
 from healthboard.sandbox.config import Config
 from healthboard.sandbox.fleet.build import build
 from healthboard.sandbox.nodes.crew import Crew
+from healthboard.sandbox.nodes.exporters import Exporters
 from healthboard.sandbox.protocol.parse import MAX_BODY
 from healthboard.sandbox.script import Script
 from healthboard.sandbox.ticks import tick
@@ -139,6 +140,7 @@ class Engine:
         self.script = Script(self.sandbox) if config.script else None
         self.server = Server(self.sandbox, config.port)
         self.server.engine = self
+        self.exporters = Exporters(self.sandbox, self.server.server_address[1])
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -161,6 +163,8 @@ class Engine:
             self._threads.append(thread)
         if self.config.post:
             self.crew.start()
+        if self.config.exporters:
+            self.exporters.start()
 
     def nudge(self) -> None:
         """Tick now instead of at the next beat."""
@@ -194,6 +198,7 @@ class Engine:
         self._stop.set()
         self._wake.set()
         self.crew.stop()
+        self.exporters.stop()
         self.server.shutdown()
         self.server.server_close()
         for thread in self._threads:

@@ -39,6 +39,7 @@ class World:
 
     def __init__(self, sandbox: Sandbox, account: str, region: str) -> None:
         self.sandbox = sandbox
+        self.number = len(sandbox.worlds)  # their networks do not overlap
         self.account = account
         self.region = region
         self.instances: dict[str, Instance] = {}

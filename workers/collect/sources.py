@@ -13,8 +13,9 @@ from healthboard.fleet.models import Account, Source
 from healthboard.fleet.sources import blind
 
 log = logging.getLogger(__name__)
-#: in seconds at speed 1
+#: in seconds at speed 1, and where it is another
 INTERVAL_S = 60.0
+INTERVALS_S = {"dcgm": 30.0}
 #: a round that tells less than this share of what was known is not believed
 SHARE = 0.5
 #: with fewer known ones than this, every answer but an empty one is believed
@@ -61,20 +62,20 @@ class Claim:
 
 def source_of(account: Account, region: str, name: str, scope: str = "") -> Source:
     return Source.objects.get_or_create(
-        account=account, region=region, name=name, scope=scope, defaults={"interval_s": _interval().total_seconds()}
+        account=account, region=region, name=name, scope=scope, defaults={"interval_s": _interval(name).total_seconds()}
     )[0]
 
 
 def claim(account: Account, region: str, name: str, scope: str = "") -> Claim | None:
     """None while a round of this source is under way, or was less than half an interval ago."""
     source, now = source_of(account, region, name, scope), clock.now()
-    free = Q(attempted_at=None) | Q(attempted_at__lte=now - _interval() / 2)
-    interval = _interval().total_seconds()
+    free = Q(attempted_at=None) | Q(attempted_at__lte=now - _interval(name) / 2)
+    interval = _interval(name).total_seconds()
     if not Source.objects.filter(free, pk=source.pk).update(attempted_at=now, interval_s=interval):
         return None
     source.attempted_at = now
     return Claim(source)
 
 
-def _interval() -> timedelta:
-    return clock.scaled(INTERVAL_S)
+def _interval(name: str) -> timedelta:
+    return clock.scaled(INTERVALS_S.get(name, INTERVAL_S))

@@ -10,6 +10,7 @@ from healthboard.celery import app
 from healthboard.fleet.models import Account, Source
 from workers.collect import ec2 as ec2_rounds
 from workers.collect import ecs as ecs_rounds
+from workers.collect import exporters as exporter_rounds
 from workers.collect import sources, store
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,13 @@ def ec2(source_id: int | None = None) -> None:
 def ecs(source_id: int | None = None) -> None:
     """ECS clusters, instances, services and tasks."""
     _start("workers.collect.read_clusters", "ecs", ecs_rounds.collect, source_id)
+
+
+@app.task(name="workers.collect.read_exporters")
+def exporters(source_id: int | None = None) -> None:
+    """The dcgm-exporters of every place, one task for all nodes of one. Nothing where they are off (the default)."""
+    if config.exporters() is not None:
+        _start("workers.collect.read_exporters", "dcgm", exporter_rounds.collect, source_id)
 
 
 def _start(task: str, name: str, collect: Callable[[Account, str], bool], source_id: int | None) -> None:
