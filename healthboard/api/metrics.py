@@ -16,7 +16,7 @@ from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.models import Instance, Pulse, Source
 from healthboard.fleet.sources import blind
-from healthboard.repairs.models import Breaker, Occupancy, Pause, Repair, Switch
+from healthboard.repairs.models import KINDS, Breaker, Occupancy, Pause, Repair, Switch
 from healthboard.repairs.states import State as RepairState
 
 
@@ -85,7 +85,9 @@ class Numbers:
         now = clock.now()
         ages = GaugeMetricFamily("healthboard_pulse_age_seconds", "Since a part last came round", labels=["name"])
         fine = GaugeMetricFamily("healthboard_pulse_ok", "1 if what it found was fine", labels=["name"])
-        for pulse in Pulse.objects.order_by("name"):  # the canary proves beat, broker and worker together
+        for pulse in Pulse.objects.exclude(name="watch").order_by(
+            "name"
+        ):  # the canary proves beat, broker and worker together
             ages.add_metric([pulse.name], max((now - pulse.at).total_seconds(), 0))
             fine.add_metric([pulse.name], int(pulse.ok))
         yield ages
@@ -103,7 +105,7 @@ class Numbers:
         yield GaugeMetricFamily("healthboard_acting", "1 if it acts at all", value=int(bool(switch and switch.acting)))
         counts = dict(Breaker.objects.filter(released_at=None).values_list("kind").annotate(n=Count("pk")).order_by())
         out = GaugeMetricFamily("healthboard_breakers_open", "Open breakers by kind", labels=["kind"])
-        for kind in sorted({"CORRELATED", "AWS_ERRORS", "BLIND", *counts}):
+        for kind in sorted({*KINDS, *counts}):
             out.add_metric([kind], counts.get(kind, 0))
         yield out
         pauses = Pause.objects.filter(ended_at=None, until__gt=clock.now()).count()

@@ -60,8 +60,11 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "switch": frame(request).switch,
         "sources": sources,
         "pulses": _pulses(now),
-        "breakers": _here(request, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"),
-        "released": _here(request, Breaker).filter(released_at__isnull=False).order_by("-released_at")[:5],
+        "breakers": _breakers(request),
+        "released": _here(request, Breaker)
+        .filter(released_at__isnull=False)
+        .select_related("account")
+        .order_by("-released_at")[:5],
         "pauses": _here(request, Pause)
         .filter(ended_at=None, until__gt=now)
         .select_related("account")
@@ -87,6 +90,15 @@ def _here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
     return rows | model.objects.filter(account=None) if model is not Source else rows
 
 
+def _breakers(request: HttpRequest) -> list[Breaker]:
+    """The open ones, each with why this person may not release it, or None."""
+    rows = list(_here(request, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"))
+    for row in rows:
+        pool = row.scope if row.scope_kind == "pool" else ""
+        row.why_not = access.why_not(request.user, "release", account=row.account, region=row.region, pool=pool)
+    return rows
+
+
 def _budgets(request: HttpRequest) -> list[dict[str, Any]]:
     """Pools with their size, what is out, and what may be."""
     policies, rows = matching.snapshots(), []
@@ -103,7 +115,7 @@ def _pulses(now: datetime) -> list[dict[str, Any]]:
     rows = [
         {"name": pulse.name, "at": pulse.at, "ok": pulse.ok,
          "late": now - pulse.at > timedelta(seconds=max(every(SECONDS.get(pulse.name, 300)) * 3, 15))}
-        for pulse in Pulse.objects.exclude(name="invariants").order_by("name")
+        for pulse in Pulse.objects.exclude(name__in=["invariants", "watch"]).order_by("name")
     ]  # fmt: skip
     return sorted(rows, key=lambda row: row["name"] != "canary")
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import F, Q
+
 from healthboard import clock
 from healthboard.diagnosis.signals import Event
 from healthboard.fleet import heads
 from healthboard.fleet.models import HealthEvent, Instance
 
 BURST = timedelta(minutes=3)
-#: a node's event that is older than this when it arrives is kept, and nothing acts on it
+#: an event that is older than this when it arrives is kept, and nothing acts on it
 BACKLOG_AFTER = timedelta(minutes=5)
+#: channels that tell what is so now, whenever it began
+DESCRIBED = ("ec2", "ecs")
 #: rows of one code, source and GPU within a burst; what differs beyond them is counted into the newest
 DISTINCT = 16
 MORE = 2_000_000_000
@@ -58,6 +62,13 @@ def store(channel: str, told: list[tuple[Instance, list[Event]]]) -> set[int]:
     return touched
 
 
+def set_aside(since: datetime, now: datetime) -> int:
+    """Nobody looked from `since` until now: what arrived then, was not read and is old by now becomes backlog."""
+    unread = Q(instance__evaluated_at=None) | Q(instance__evaluated_at__lt=F("received_at"))
+    rows = HealthEvent.objects.filter(unread, received_at__gt=since, last_at__lt=now - BACKLOG_AFTER, backlog=False)
+    return HealthEvent.objects.filter(pk__in=rows.exclude(source__in=DESCRIBED).values("pk")).update(backlog=True)
+
+
 def _row(channel: str, instance: Instance, event: Event, received: datetime) -> HealthEvent:
     last = min(event.last_at or event.at, received)
     return HealthEvent(
@@ -73,7 +84,7 @@ def _row(channel: str, instance: Instance, event: Event, received: datetime) -> 
         seq=event.seq,
         text=heads.text(event.text, 4000),
         attrs=heads.clean(event.attrs),
-        backlog=channel == "node" and received - last > BACKLOG_AFTER,
+        backlog=channel not in DESCRIBED and received - last > BACKLOG_AFTER,
     )
 
 

@@ -44,6 +44,7 @@ class Source(Place):
     succeeded_at = models.DateTimeField(null=True)
     error = models.TextField(blank=True)
     good_rounds = models.PositiveIntegerField(default=0)  # in a row, since the last failure, gap or start
+    watched_from = models.DateTimeField(null=True)  # after a start, a gap or a jump: until it has told full rounds
     calls = models.PositiveBigIntegerField(default=0)
 
     class Meta:
@@ -61,6 +62,18 @@ class ScrapeMemory(Place):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["account", "region"], name="scrape_memory_unique")]
+
+
+class AwsMinute(Place):
+    """How AWS answered in one minute: rounds and changing calls that went well, and those that failed."""
+
+    minute = models.DateTimeField()
+    good = models.PositiveIntegerField(default=0)
+    bad = models.PositiveIntegerField(default=0)
+    error = models.CharField(max_length=255, blank=True)  # the last one
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["account", "region", "minute"], name="aws_minute_unique")]
 
 
 class Cluster(Place):

@@ -1,8 +1,9 @@
-"""Whether we can see: the age of each source, and when it counts as blind."""
+"""Whether we can see: the age of each source, when it counts as blind, and when it is watched anew."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from healthboard.fleet.models import Source
 
@@ -18,7 +19,21 @@ def patience(source: Source) -> timedelta:
 
 
 def blind(source: Source, now: datetime) -> bool:
-    """True where the source has not told anything for more than three of its rounds (or never)."""
+    """True where the source has not told anything for more than three of its rounds (or never).
+
+    A last word from the future is none: the clock was set back since.
+    """
     if source.succeeded_at is None:
         return True
-    return now - source.succeeded_at > patience(source)
+    return abs(now - source.succeeded_at) > patience(source)
+
+
+def watch_anew(now: datetime, **place: Any) -> int:
+    """What the sources told so far counts for nothing: each has to tell full rounds that begin from now on.
+
+    `place`: account and region; without them every source. A round that is under way does not count, and one that
+    the clock has moved into the future holds nobody up.
+    """
+    rows = Source.objects.filter(**place)
+    rows.filter(attempted_at__gt=now).update(attempted_at=None)
+    return rows.update(good_rounds=0, watched_from=now)

@@ -9,6 +9,8 @@ from django.db import transaction
 from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.fleet.models import Account, Instance
+from healthboard.fleet.sources import watch_anew
+from healthboard.notices.outbox import announce
 from healthboard.people.access import why_not
 from healthboard.people.actors import Actor
 from healthboard.refusals import Closed, Invalid, NotAllowed, NotFound
@@ -74,12 +76,17 @@ def open_breaker(
         defaults={"why": why, "opened_at": clock.now()},
     )
     if new:
-        record("breaker.opened", f"breaker:{breaker.pk}", why, actor=actor, payload={"scope": [scope_kind, scope]})
+        payload = {"kind": kind, "scope": [scope_kind, scope]}
+        record("breaker.opened", f"breaker:{breaker.pk}", why, actor=actor, payload=payload)
+        if kind != "CORRELATED":  # that one is told with its group case
+            announce(key=f"breaker-{breaker.pk}", kind="breaker", to="operators", body=why, link="/system/#breakers",
+                     subject=f"{breaker.title}: {breaker.where}")  # fmt: skip
     return breaker
 
 
 @transaction.atomic
 def release_breaker(breaker_id: int, actor: Actor, reason: str) -> Breaker:
+    """Only a person closes it. After trouble with AWS or blindness the place is watched for full rounds first."""
     breaker = Breaker.objects.select_for_update().filter(pk=breaker_id).first()
     if breaker is None:
         raise NotFound(f"There is no breaker {breaker_id}.")
@@ -92,6 +99,8 @@ def release_breaker(breaker_id: int, actor: Actor, reason: str) -> Breaker:
     breaker.released_at, breaker.released_by, breaker.release_reason = clock.now(), actor.name[:150], reason[:255]
     breaker.save(update_fields=["released_at", "released_by", "release_reason"])
     record("breaker.released", f"breaker:{breaker.pk}", f"released: {reason}", actor=actor, payload={"reason": reason})
+    if breaker.kind in ("AWS_ERRORS", "BLIND"):
+        watch_anew(breaker.released_at, account=breaker.account, region=breaker.region)
     return breaker
 
 
@@ -146,6 +155,7 @@ def scopes_of(instance: Instance, workloads: list[str]) -> set[tuple[str, str]]:
 def breakers_for(instance: Instance, workloads: list[str]) -> list[Breaker]:
     scopes = scopes_of(instance, workloads)
     rows = Breaker.objects.filter(account=instance.account, region=instance.region, released_at=None)
+    rows = rows.select_related("account")
     return [b for b in rows if (b.scope_kind, b.scope) in scopes]
 
 
@@ -191,7 +201,7 @@ def against(instance: Instance, workloads: list[str], *, automatic: bool, lock: 
         reasons.append("Paused by a healthboard:pause tag on the instance, its group or its cluster")
     for breaker in breakers_for(instance, workloads):
         if automatic or breaker.kind != "CORRELATED":
-            reasons.append(f"Breaker open for {breaker.scope_kind} {breaker.scope}: {breaker.why}")
+            reasons.append(f"Breaker open for {breaker.where}: {breaker.why}")
     return reasons
 
 

@@ -27,6 +27,8 @@ from healthboard.repairs.states import CLOSED, MOVES, OPEN, State
 from healthboard.wake import wake
 
 LEASE = timedelta(seconds=60)
+#: no step under way waits longer than this before it looks again
+LONGEST_WAIT = timedelta(minutes=15)
 #: outcome of a call whose worker stood still between the intent and the sending
 NOT_SENT = "not sent"
 
@@ -85,6 +87,17 @@ def leases_of(prefix: str) -> list[str]:
 def free_leases(owner: str) -> int:
     """The worker `owner` has died: its repairs are due at once. Its fence, if it lives after all, is lost at the claim."""
     return Repair.objects.filter(state__in=OPEN, lease_owner=owner).update(lease_until=clock.now())
+
+
+def pull_in() -> int:
+    """Leases and waits that are longer than any: the clock was set back since. They end now.
+
+    A living worker that held one of them loses its fence, and stops.
+    """
+    now = clock.now()
+    rows = Repair.objects.filter(state__in=[State.RUNNING, State.UNDOING])
+    freed = rows.filter(lease_until__gt=now + LEASE).update(lease_until=now)
+    return freed + rows.filter(next_at__gt=now + LONGEST_WAIT).update(next_at=now)
 
 
 def due(limit: int = 100) -> list[int]:

@@ -104,6 +104,27 @@ class Occupancy(models.Model):
     note = models.CharField(max_length=255, blank=True)
 
 
+class Launch(models.Model):
+    """How one launch of a replacement came out; what a pool's protected mode and a zone's trouble rest on."""
+
+    class Outcome(models.TextChoices):
+        SERVED = "SERVED", "the replacement serves"
+        NO_CAPACITY = "NO_CAPACITY", "no capacity in that zone"
+        FAILED = "FAILED", "no replacement came to serve"
+
+    repair = models.ForeignKey(Repair, on_delete=models.CASCADE, related_name="launches")
+    pool = models.ForeignKey(Pool, null=True, on_delete=models.PROTECT)
+    instance_type = models.CharField(max_length=64)
+    zone = models.CharField(max_length=32, blank=True)
+    outcome = models.CharField(max_length=12, choices=Outcome)
+    why = models.TextField(blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["repair", "zone", "outcome"], name="launch_unique")]
+        indexes = [models.Index(fields=["pool", "-at"], name="launch_pool")]
+
+
 class Switch(models.Model):
     """One row: acting on or off for the whole installation, and the stop switch."""
 
@@ -114,12 +135,21 @@ class Switch(models.Model):
     reason = models.CharField(max_length=255, blank=True)
 
 
+#: kind of a breaker -> what it is about
+KINDS = {
+    "CORRELATED": "Many at once",
+    "AWS_ERRORS": "AWS errors",
+    "BLIND": "Blind for long",
+    "LAUNCH": "Failed launches: protected mode",
+}
+
+
 class Breaker(models.Model):
-    """Stops automatic repair in a scope until a person releases it."""
+    """Stops repair in a scope until a person releases it. A person's decision passes one of kind CORRELATED only."""
 
     account = models.ForeignKey(Account, null=True, on_delete=models.PROTECT)
     region = models.CharField(max_length=32, blank=True)
-    kind = models.CharField(max_length=20)  # CORRELATED, AWS_ERRORS, BLIND
+    kind = models.CharField(max_length=20)  # CORRELATED, AWS_ERRORS, BLIND, LAUNCH
     scope_kind = models.CharField(max_length=20)  # pool, zone, image, driver, instance_type, workload, place
     scope = models.CharField(max_length=255)
     why = models.TextField()
@@ -136,6 +166,17 @@ class Breaker(models.Model):
                 name="one_open_breaker",
             )
         ]
+
+    @property
+    def where(self) -> str:
+        """Its scope in words."""
+        if self.scope_kind == "place":
+            return f"{self.account} {self.region}"
+        return f"{self.scope_kind.replace('_', ' ')} {self.scope}"
+
+    @property
+    def title(self) -> str:
+        return KINDS.get(self.kind, self.kind)
 
 
 class Pause(models.Model):

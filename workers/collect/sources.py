@@ -6,10 +6,12 @@ import logging
 import time
 from datetime import timedelta
 
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, Value, When
 
 from healthboard import clock
+from healthboard.fleet import aws_answers
 from healthboard.fleet.models import Account, Source
+from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
 
 log = logging.getLogger(__name__)
@@ -40,15 +42,25 @@ class Claim:
     def good(self, *, calls: int, note: str = "") -> None:
         """A full round. `note`: a part that could not be read; then the round does not count as good."""
         now = clock.now()
-        rounds = 0 if note else 1 if blind(self.source, now) else F("good_rounds") + 1
-        Source.objects.filter(pk=self.source.pk).update(
-            succeeded_at=now, error=note[:1000], good_rounds=rounds, calls=F("calls") + calls
+        row = Source.objects.filter(pk=self.source.pk)
+        rounds = Value(0) if note else Value(1) if blind(self.source, now) else F("good_rounds") + 1
+        began_before = When(watched_from__gt=self.source.attempted_at, then=Value(0))  # watched anew since it began
+        row.update(
+            succeeded_at=now,
+            error=note[:1000],
+            good_rounds=Case(began_before, default=rounds),
+            calls=F("calls") + calls,
         )
+        if self.source.watched_from is not None:
+            row.filter(good_rounds__gte=WATCH_ROUNDS).update(watched_from=None)
+        if not note:
+            aws_answers.note(self.source.account, self.source.region, good=1)
 
     def failed(self, why: object, *, calls: int = 0) -> None:
         """We could not see: the source is blind until a round succeeds."""
         log.warning("%s %s %s: %s", self.source.account, self.source.region, self.source, why)
         Source.objects.filter(pk=self.source.pk).update(error=str(why)[:1000], good_rounds=0, calls=F("calls") + calls)
+        aws_answers.note(self.source.account, self.source.region, bad=1, error=f"{self.source}: {why}")
 
     def doubt(self, told: int, known: int, what: str) -> str:
         """Why a round that told so few of the known ones is not believed, or empty."""

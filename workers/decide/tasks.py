@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthboard.celery import app
+from healthboard.fleet import gaps
 from workers import pulse
 from workers.decide import breadth, instance, time
 
@@ -10,12 +11,15 @@ from workers.decide import breadth, instance, time
 @app.task(name="workers.decide.evaluate")
 def read_instance(instance_id: int) -> None:
     """Read one instance's evidence and tell its case. Nothing happens if the row is gone."""
+    gaps.notice()
     instance.read(instance_id)
 
 
 @app.task(name="workers.decide.sweep")
 def sweep() -> None:
     """Read every instance whose evidence changed, or whose reading changes by time alone."""
+    gaps.notice()  # before anything is read: what arrived while nobody looked is backlog
+    pulse.beat("decide")
     instance.read_due()
     pulse.beat("decide")
 

@@ -13,8 +13,9 @@ from datetime import timedelta
 
 from healthboard import clock
 from healthboard.aws import places
+from healthboard.fleet import gaps
 from healthboard.fleet.models import Pulse
-from healthboard.fleet.seeing import why_blind
+from healthboard.fleet.seeing import why_blind, why_watching
 from healthboard.policies.reading import GOOD
 from healthboard.refusals import Held
 from healthboard.repairs import lifecycle
@@ -71,6 +72,7 @@ def order_of(repair: Repair) -> tuple[str, ...]:
 
 def advance(repair_id: int) -> str:
     """One claim of one repair. Returns a word for the log: what it came to. Harmless when doubled or early."""
+    gaps.notice()
     repair = lifecycle.claim(repair_id, worker_name())
     if repair is None:
         return "not due, or claimed by another"
@@ -138,7 +140,7 @@ def _may_start(run: Run) -> Wait | None:
 def _breadth_was_seen(run: Run) -> bool:
     """A full collection round after the repair was scheduled, somebody compared all cases and found no common cause."""
     seen = Pulse.objects.filter(name="breadth", ok=True).first()
-    return seen is not None and seen.at >= run.repair.opened_at + clock.scaled(60)
+    return seen is not None and run.repair.opened_at + clock.scaled(60) <= seen.at <= clock.now()
 
 
 def _step_pass(run: Run) -> Wait | None:
@@ -152,7 +154,9 @@ def _step_pass(run: Run) -> Wait | None:
 
 
 def _blocked(run: Run) -> Result | None:
-    """What is read before every step, whatever the step: owner, pause tag, the instance itself."""
+    """What is read before every step, whatever the step: sight, owner, pause tag, the instance itself."""
+    if watched := why_watching(run.instance):
+        return Wait(15, watched)
     repair, look = run.repair, run.look
     if paused := _paused(run):
         return paused

@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from healthboard import aws, clock
 from healthboard.aws import client
+from healthboard.fleet import aws_answers
 from healthboard.fleet.models import Instance
 from healthboard.policies.reading import Reread, reread
 from healthboard.refusals import Held
@@ -131,6 +132,11 @@ class Run:
         except BotoCoreError as error:
             outcome, detail = "unknown", str(error)
         lifecycle.answered(self.repair, call, outcome, detail)
+        failed = outcome == "unknown" or bool(PASSING.search(outcome))
+        aws_answers.note(
+            self.instance.account, self.instance.region, good=int(not failed), bad=int(failed),
+            error=f"{operation}: {outcome}" if failed else "",
+        )  # fmt: skip
         return outcome, answer or {"message": detail}
 
 

@@ -7,7 +7,7 @@ import logging
 from healthboard.celery import app
 from healthboard.repairs import lifecycle
 from workers import pulse
-from workers.repair import engine
+from workers.repair import engine, trips, watch
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,12 @@ def advance(repair_id: int) -> None:
 def sweep() -> None:
     """Find repairs that are due: their wake-up may have been lost, or their worker killed."""
     engine.free_dead_workers()
+    watch.look()
     pulse.beat("repair")
+    try:
+        trips.look()
+    except Exception:  # repairs under way go on: they meet what is open already
+        log.exception("the breakers could not be looked at")
     for repair_id in lifecycle.due():
         try:
             log.info("repair %s: %s", repair_id, engine.advance(repair_id))

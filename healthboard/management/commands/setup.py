@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 from healthboard import clock
 from healthboard.audit import heads
 from healthboard.audit.models import AuditRow
+from healthboard.fleet import gaps
 from healthboard.fleet.models import Installation
 from healthboard.repairs import restored
 from healthboard.repairs.models import Switch
@@ -39,6 +40,7 @@ class Command(BaseCommand):
         from healthboard.policies.versions import ensure_default
 
         ensure_default()
+        gaps.begin("healthboard was started")
         if settings.SANDBOX:
             from healthboard import config
             from healthboard.people.sandbox import ensure_sandbox_people

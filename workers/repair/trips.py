@@ -1,0 +1,84 @@
+"""Breakers of their own for trouble that lasts: AWS that fails, and sources that stay blind under open repairs.
+
+A short trouble only holds (see `seeing`) and ends by itself. The bounds here are real time, whatever the sandbox's
+speed, so that a busy machine trips nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from healthboard import aws, clock
+from healthboard.fleet import aws_answers
+from healthboard.fleet.models import Account, Pulse, Source
+from healthboard.fleet.seeing import wanted
+from healthboard.fleet.sources import blind
+from healthboard.people.actors import WORKER
+from healthboard.repairs import brakes
+from healthboard.repairs.models import Breaker, Repair
+from healthboard.repairs.states import OPEN
+from workers import pulse
+
+#: AWS errors: of the last minutes so many had failures, so many in all, and this share of all that was asked
+WINDOW = timedelta(minutes=15)
+MINUTES, FAILURES, SHARE = 10, 20, 0.5
+#: a source that an open repair rests on, blind for so long
+BLIND_FOR = timedelta(minutes=15)
+EVERY = timedelta(seconds=10)
+
+
+def look() -> None:
+    """Open what is due, at most once in ten seconds."""
+    now = clock.now()
+    if Pulse.objects.filter(name="breakers", at__gt=now - EVERY, at__lte=now).exists():
+        return
+    for account_id, region in aws.places():
+        account = Account.objects.filter(account_id=account_id).first()
+        if account is not None:
+            _aws_errors(account, region, now)
+            _blind(account, region, now)
+    pulse.beat("breakers")
+
+
+def _aws_errors(account: Account, region: str, now: datetime) -> None:
+    since = max(now - WINDOW, _released(account, region, "AWS_ERRORS") or now - WINDOW)
+    told = aws_answers.since(account, region, since)
+    if told.minutes < MINUTES or told.bad < FAILURES or told.bad < SHARE * (told.good + told.bad):
+        return
+    why = (
+        f"{told.bad} of {told.good + told.bad} rounds and calls failed within {WINDOW.total_seconds() / 60:.0f} minutes"
+        f", in {told.minutes} of them; the last: {told.error}"
+    )
+    brakes.open_breaker(
+        account=account, region=region, kind="AWS_ERRORS", scope_kind="place", scope="", why=why, actor=WORKER
+    )
+
+
+def _blind(account: Account, region: str, now: datetime) -> None:
+    released = _released(account, region, "BLIND")
+    held = Repair.objects.filter(state__in=OPEN, instance__account=account, instance__region=region)
+    for repair in held.select_related("instance__cluster").order_by("opened_at"):
+        for name, source in wanted(repair.instance).items():
+            since = _blind_since(source, repair.opened_at, released, now)
+            if since is not None and now - since > BLIND_FOR:
+                said = source.error if source is not None else ""
+                why = f"{source or name} is blind since {since:%H:%M:%S} while repairs are open: {said or 'no answer'}"
+                brakes.open_breaker(
+                    account=account, region=region, kind="BLIND", scope_kind="place", scope="", why=why, actor=WORKER
+                )
+                return
+
+
+def _blind_since(source: Source | None, opened: datetime, released: datetime | None, now: datetime) -> datetime | None:
+    """From when on we were there to look and saw nothing; None while it sees."""
+    if source is None or source.succeeded_at is None:
+        return max(opened, released or opened)
+    if not blind(source, now):
+        return None
+    # while healthboard itself stood still nobody asked
+    return max(t for t in (source.succeeded_at, source.watched_from, released) if t is not None)
+
+
+def _released(account: Account, region: str, kind: str) -> datetime | None:
+    rows = Breaker.objects.filter(account=account, region=region, kind=kind, released_at__isnull=False)
+    return rows.order_by("-released_at").values_list("released_at", flat=True).first()
