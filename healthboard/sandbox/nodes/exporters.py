@@ -42,6 +42,11 @@ class Exporters:
         self._thread.start()
         self.ready.wait(5)
 
+    def look(self) -> None:
+        """See at once which run, instead of at the next look."""
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._look(), self._loop).result(5)
+
     def stop(self) -> None:
         if self._loop is not None and self._thread is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
