@@ -13,6 +13,8 @@ from healthboard.api.errors import WRITE
 from healthboard.api.lists import Id
 from healthboard.cases.answers import decide as answer
 from healthboard.cases.models import Case
+from healthboard.fleet import condemned
+from healthboard.fleet.models import Gpu
 from healthboard.people import access
 from healthboard.refusals import NotFound
 
@@ -40,3 +42,14 @@ def decide(request: HttpRequest, case_id: Id, payload: schemas.DecisionIn) -> An
         allow=tuple(payload.allow),
     )
     return views.decision(made)
+
+
+@router.post(
+    "/condemned/{gpu_id}/lift", response={200: schemas.CondemnedItem, **WRITE}, operation_id="lift_condemnation"
+)
+def lift(request: HttpRequest, gpu_id: Id, payload: schemas.LiftIn) -> Any:
+    """Let condemned hardware serve again: an approver or admin, with the reason. 409 where it is not condemned."""
+    may_view(request)
+    if not access.within(request.auth, Gpu.objects.filter(pk=gpu_id), pool="instance__pool__name").exists():
+        raise NotFound("There is no such GPU.")
+    return views.gpu(condemned.lift(gpu_id, actor=actor_of(request), reason=payload.reason))

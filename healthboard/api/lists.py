@@ -130,3 +130,15 @@ def instances(
     if verdict:
         rows = rows.filter(verdict=verdict)
     return _page(request, rows, views.instance, "instances", after, limit, format, schemas.InstanceItem)
+
+
+@router.get(
+    "/condemned", response={200: schemas.CondemnedList, **READ}, operation_id="list_condemned", openapi_extra=CSV
+)
+def condemned(
+    request: HttpRequest, after: After = None, limit: Limit = 500, format: schemas.Format = schemas.Format.JSON
+):
+    """GPUs that were given back as broken and must not serve again."""
+    may_view(request)
+    rows = access.within(request.auth, views.condemned(), pool="instance__pool__name")
+    return _page(request, rows, views.gpu, "condemned", after, limit, format, schemas.CondemnedItem)

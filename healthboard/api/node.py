@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
@@ -18,8 +19,9 @@ from pydantic import BaseModel, ValidationError
 
 from healthboard import config
 from healthboard.api import node_intake
-from healthboard.api.node_schema import Answer, Enrolled, Enrolment, Error, Report, inlined
+from healthboard.api.node_schema import Answer, CondemnedOut, Enrolled, Enrolment, Error, HardwareIn, Report, inlined
 from healthboard.diagnosis.node_report import BadReport
+from healthboard.fleet import condemned
 from healthboard.fleet.models import Instance
 from healthboard.people import tokens
 from healthboard.people.actors import system
@@ -79,6 +81,26 @@ def reports(request: HttpRequest) -> JsonResponse:
         return Refused(422, "sent_at is in the future", str(error)).response()
     except BadReport as error:
         return Refused(422, "the report does not follow schema 1", str(error)).response()
+    except Refused as refused:
+        return refused.response()
+
+
+@router.post(
+    "/node/condemned",
+    auth=NodeToken(),
+    response={200: CondemnedOut, frozenset({400, 401, 403, 413, 415, 422, 429}): Error},
+    openapi_extra=_documented(HardwareIn),
+    summary="Which of this node's GPUs were given back as broken before",
+)
+def known_bad(request: HttpRequest) -> JsonResponse:
+    """For the admission gate. A node learns of the hardware that it names, and of no other."""
+    try:
+        body = _body(request)
+        instance = _node(request)
+        asked = _parsed(HardwareIn, body).gpus
+        rows = condemned.among(instance.account_id, _told(g.uuid for g in asked), _told(g.serial for g in asked))
+        found = [{"uuid": r.uuid, "serial": r.serial, "why": r.condemned_why} for r in rows]
+        return JsonResponse({"condemned": found})
     except Refused as refused:
         return refused.response()
 
@@ -158,6 +180,11 @@ def _parsed(model: type[BaseModel], body: bytes) -> Any:
             raise Refused(400, "not JSON", f"the body cannot be read: {first['msg']}") from None
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise Refused(422, "the body does not follow the schema", f"{where}: {first['msg']}") from None
+
+
+def _told(values: Iterable[str | None]) -> list[str]:
+    """Without what is not told; NUL, which PostgreSQL cannot store, stands in no UUID or serial."""
+    return [value for value in values if value and "\0" not in value]
 
 
 def _local(request: HttpRequest) -> bool:

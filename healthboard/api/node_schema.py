@@ -131,6 +131,29 @@ class Answer(Schema):
     interval_s: float
 
 
+class Hardware(_Part):
+    uuid: Name | None = None
+    serial: Name | None = None
+
+
+class HardwareIn(_Part):
+    """The GPUs of the node that asks."""
+
+    gpus: Annotated[list[Hardware], Field(max_length=64)]
+
+
+class CondemnedGpu(Schema):
+    uuid: str
+    serial: str
+    why: str
+
+
+class CondemnedOut(Schema):
+    """Those of the GPUs asked about that were given back as broken before."""
+
+    condemned: list[CondemnedGpu]
+
+
 class Enrolment(_Part):
     instance_id: Annotated[str, Field(pattern=r"^i-[0-9a-f]{8,17}$")]
     account: Annotated[str, Field(pattern=r"^\d{12}$")]

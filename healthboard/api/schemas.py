@@ -150,6 +150,31 @@ class RepairDetail(RepairItem):
     steps: list[Step]
 
 
+class CondemnedItem(Schema):
+    """A GPU that was given back as broken; `instance` is where it was seen last."""
+
+    id: int
+    uuid: str
+    serial: str
+    name: str
+    account: str
+    region: str
+    instance: str
+    status: str
+    condemned_at: datetime | None
+    why: str
+
+
+class CondemnedList(Schema):
+    items: list[CondemnedItem]
+    next: int | None = Field(description="pass it as `after` for the next page; null at the end")
+
+
+class LiftIn(Schema):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    reason: Text
+
+
 class DecisionIn(Schema):
     """`plan_version` and `evidence_hash` as the case showed them: a changed world answers 409."""
 

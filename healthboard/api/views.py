@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import Prefetch, QuerySet
 
 from healthboard.cases.models import Case, Decision
-from healthboard.fleet.models import Instance
+from healthboard.fleet.models import Gpu, Instance
 from healthboard.repairs.models import Repair
 
 
@@ -150,4 +150,23 @@ def instance(row: Instance) -> dict[str, Any]:
         "seen_at": row.seen_at,
         "node_seen_at": row.node_seen_at,
         "gone_at": row.gone_at,
+    }
+
+
+def condemned() -> QuerySet[Gpu]:
+    return Gpu.objects.exclude(condemned_at=None).select_related("account", "instance")
+
+
+def gpu(row: Gpu) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "uuid": row.uuid,
+        "serial": row.serial,
+        "name": row.name,
+        "account": row.account.account_id,
+        "region": row.region,
+        "instance": row.instance.instance_id if row.instance else "",
+        "status": row.status,
+        "condemned_at": row.condemned_at,
+        "why": row.condemned_why,
     }

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from healthboard.approve import answers, bulk, case, inbox, instance, look, system
+from healthboard.approve import answers, bulk, case, condemned, inbox, instance, look, system
 
 urlpatterns = [
     path("", inbox.inbox, name="inbox"),
@@ -18,5 +18,7 @@ urlpatterns = [
     path("system/acting/", system.acting, name="acting"),
     path("system/breakers/<int:pk>/release/", system.release_breaker, name="release_breaker"),
     path("system/pauses/<int:pk>/end/", system.end_pause, name="end_pause"),
+    path("condemned/", condemned.condemned, name="condemned"),
+    path("condemned/<int:pk>/lift/", condemned.lift, name="lift"),
     path("look/", look.look, name="look"),
 ]

@@ -13,7 +13,17 @@ from healthboard.diagnosis import catalogue as shipped
 from healthboard.diagnosis import witness
 from healthboard.diagnosis.catalogue import Catalogue
 from healthboard.diagnosis.evidence import Evidence
-from healthboard.diagnosis.rules import architecture, aws, companions, decode, gpu_readings, policy, repeats, silence
+from healthboard.diagnosis.rules import (
+    architecture,
+    aws,
+    companions,
+    condemned,
+    decode,
+    gpu_readings,
+    policy,
+    repeats,
+    silence,
+)
 from healthboard.diagnosis.rules.claims import Claim, Claims
 from healthboard.diagnosis.signals import (
     ACTION_ORDER,
@@ -62,6 +72,7 @@ def evaluate(
     repeats.answers_again(evidence, claims)
     repeats.contradictions(evidence, claims)
     architecture.apply(evidence, claims)
+    condemned.apply(evidence, claims)
     policy.apply(evidence, claims)
     later += silence.apply(evidence, claims)
     return _assess(evidence, claims, later)

@@ -135,6 +135,7 @@ class Context:
     boot_id: str | None = None
     booted_at: datetime | None = None
     launched_at: datetime | None = None
+    condemned: Mapping[str, str] = field(default_factory=dict)  # UUID -> why it was given back as broken
 
 
 @dataclass(frozen=True, slots=True)

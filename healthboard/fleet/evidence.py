@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from healthboard.diagnosis import names
 from healthboard.diagnosis.signals import Context, Event, Reading, Thresholds
-from healthboard.fleet import heads
+from healthboard.fleet import condemned, heads
 from healthboard.fleet.models import Gpu, Head, HealthEvent, Instance, Interval, Source
 
 #: how far back events are read: to the boot, but no less and no more than this
@@ -32,6 +32,9 @@ def load(instance: Instance, *, now: datetime) -> tuple[list[Event], list[Readin
         known = Gpu.objects.filter(account=instance.account_id, uuid__in=told)
         away = set(known.exclude(instance=instance).values_list("uuid", flat=True))
         away |= set(known.filter(instance=None).values_list("uuid", flat=True))
+    registered = {u for r in readings if r.name == "ECS_GPUS" and isinstance(r.value, list) for u in r.value}
+    if known_bad := condemned.on(instance, registered | set(context.expected_uuids)):
+        context = replace(context, condemned=known_bad)
     return [e for e in events if e.gpu not in away], [r for r in readings if r.gpu not in away], context
 
 

@@ -226,6 +226,11 @@ class Gpu(Place):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["account", "uuid"], name="gpu_unique")]
+        indexes = [
+            models.Index(
+                fields=["account", "serial"], name="gpu_condemned", condition=models.Q(condemned_at__isnull=False)
+            )
+        ]
 
     def __str__(self) -> str:
         return self.uuid

@@ -25,6 +25,7 @@ VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "stop": ((Role.OPERATOR, Role.APPROVER, Role.ADMIN), "throw the stop switch"),
     "terminate_first": ((Role.APPROVER,), "allow termination before the replacement serves"),
     "second": ((Role.APPROVER,), "be the second person"),
+    "lift": ((Role.APPROVER, Role.ADMIN), "lift a condemnation"),
     "release": ((Role.ADMIN,), "release a breaker"),
     "resume": ((Role.ADMIN,), "release the stop switch"),
     "policy": ((Role.ADMIN,), "edit policies"),

@@ -13,6 +13,8 @@ from healthboard.policies import fields
 
 #: Actions that change no instance.
 QUIET = (Action.NONE, Action.WATCH, Action.NOTIFY_WORKLOAD)
+#: The same broken host may be given again and again: no policy makes a loop of it.
+CONDEMNED = "GPU_CONDEMNED_RETURNED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ def resolve(
         why = f"{why}; {action} instead of {proposed} by the policy's exceptions"
         if action in QUIET:
             return Answer("observe", action, why)
+    if mode == "auto" and CONDEMNED in codes:
+        return Answer("ask", action, f"{why}, but condemned hardware is back: only a person decides about it")
     if mode == "auto" and verdict == Verdict.HARDWARE and not may_act:
         return Answer("ask", action, f"{why}, but without a second witness a person is asked")
     if mode == "auto" and action in (*QUIET, Action.HOLD, Action.RETURN):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthboard import clock
+from healthboard.fleet.models import Gpu
 from healthboard.people.actors import POLICY, Actor
 from tests import factories as make
 
@@ -301,6 +302,9 @@ def _rest(found: dict, train, infer, solo) -> None:
         outcome_why="The replacement serves, the old instance is terminated",
         replacement=make.instance(train),
     )
+    found["condemned"] = make.gpus(done, 1)[0]
+    for gpu in (found["condemned"], found["sick"].gpus.get(index=6)):
+        Gpu.objects.filter(pk=gpu.pk).update(condemned_at=make.ago(7200), condemned_why=f"XID_79, repair {repair.pk}")
     make.steps(
         repair,
         "recheck",

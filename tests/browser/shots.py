@@ -78,6 +78,8 @@ def pages(found: dict) -> dict[str, str]:
         "repair-asks": f"/repairs/{found['asking_repair'].pk}/",
         "audit": "/audit/",
         "system": "/system/",
+        "condemned": "/condemned/",
+        "lift": f"/condemned/{found['condemned'].pk}/lift/",
     }
 
 

@@ -104,6 +104,7 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.reports, self.posts, self.answers, self.requests = [], [], [], []
         self.refuse = lambda report: None
+        self.condemned, self.asked = [], []  # what the gate is told, and what it asked
         self.changed = threading.Condition()
 
     def wait(self, wanted, seconds=10):
@@ -125,6 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         s = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.endswith("/condemned"):
+            s.asked.append((self.path, self.headers["Authorization"], json.loads(body)))
+            return self._say(200, {"condemned": s.condemned})
         with s.changed:
             status, answer = s.answers.pop(0) if s.answers else (s.refuse(json.loads(body)) or 200, None)
             s.posts.append((self.path, self.headers["Authorization"], status))
@@ -133,7 +137,10 @@ class _Handler(BaseHTTPRequestHandler):
                 requests, s.requests = s.requests, []
                 answer = answer or {"accepted": True, "duplicate": False, "requests": requests, "interval_s": 0.1}
             s.changed.notify_all()
-        data = json.dumps(answer or {"error": "refused", "detail": "for the test"}).encode()
+        self._say(status, answer or {"error": "refused", "detail": "for the test"})
+
+    def _say(self, status, answer):
+        data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -111,3 +111,28 @@ def test_it_waits_for_a_driver_that_is_still_starting(machine):
     status, out, _ = machine.run("--gate", "--wait", "20")
     timer.join()
     assert (status, out.splitlines()[-1]) == (0, "gate: admitted")
+
+
+def test_hardware_that_the_server_knows_as_broken_is_refused_also_while_it_is_away(machine, server):
+    machine.env.update(HEALTHBOARD_URL=server.url, HEALTHBOARD_NODE_TOKEN="hbn_test")
+    bad = {"uuid": machine.uuid(2), "serial": "1650000002", "why": "XID_79, repair 4"}
+    server.condemned = [bad]
+    status, out = _gate(machine)
+    assert (status, f"FAIL condemned_server: {bad['uuid']} (XID_79, repair 4)" in out) == (1, True), out
+    path, token, asked = server.asked[0]
+    assert (path, token, len(asked["gpus"])) == ("/api/v1/node/condemned", "Bearer hbn_test", 8)
+    assert asked["gpus"][2] == {"uuid": machine.uuid(2), "serial": "1650000002"}
+
+    machine.env["HEALTHBOARD_URL"] = "http://127.0.0.1:1"  # nobody listens: what it said last still counts
+    status, out = _gate(machine)
+    assert (status, "(kept; now: ConnectionRefusedError" in out) == (1, True), out
+
+    machine.env["HEALTHBOARD_URL"] = server.url
+    server.condemned = []  # a person lifted it
+    assert _gate(machine)[0] == 0
+
+
+def test_without_an_answer_about_this_hardware_the_gate_says_so_and_decides_on_the_rest(machine):
+    machine.env.update(HEALTHBOARD_URL="http://127.0.0.1:1", HEALTHBOARD_NODE_TOKEN="hbn_test")
+    status, out = _gate(machine)
+    assert (status, "SKIP condemned_server: the server did not say: ConnectionRefusedError" in out) == (0, True), out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from healthboard import clock
+from healthboard.fleet.models import Gpu
 from healthboard.refusals import NotAllowed
 from healthboard.repairs.lifecycle import answer
 from healthboard.sandbox.entities import Reservation
@@ -194,16 +196,22 @@ def test_a_replacement_of_another_type_asks(solo):
 
 
 def test_a_replacement_on_condemned_hardware_asks(solo):
+    """Known by its serial alone, and asked about on the replacement too, whose gate keeps its agent from starting."""
     machine = solo.machine("solo")
+    solo.policy(mode_ambiguous="auto")
     solo.inject(machine, "XID_79", 0)
     solo.at_step(machine, "replacement")
     new = solo.repair(machine).replacement.instance_id
-    solo.until(lambda: solo.fleet.world.container_of.get(new) and solo.row(new).gpus.exists(), 90)
-    from healthboard import clock
-
-    solo.row(new).gpus.filter(index=1).update(condemned_at=clock.now(), condemned_why="XID_79, repair 1")
+    card = solo.fleet.world.instances[new].gpus[1]
+    Gpu.objects.create(
+        account=solo.account, region=solo.row(machine).region, uuid="GPU-00000000-dead-4000-8000-000000000001",
+        serial=card["serial"], condemned_at=clock.now(), condemned_why="XID_79, repair 1",
+    )  # fmt: skip
     repair = solo.asking(machine)
-    assert "condemned" in repair.why_waiting and machine.state == "running"
+    assert f"condemned hardware: {card['uuid']} (XID_79, repair 1)" in repair.why_waiting
+    assert machine.state == "running"
+    case = solo.until(lambda: solo.case(new), 30)
+    assert (case.code, case.gpu, case.mode, case.state) == ("GPU_CONDEMNED_RETURNED", card["uuid"], "ask", "WAITING")
 
 
 def test_a_group_that_launches_for_another_reason_gives_each_repair_its_own(train):

@@ -40,6 +40,7 @@ VERSION = "1.0.0"
 SCHEMA = 1
 VERBS = ("diagnose-1", "diagnose-2", "bug-report")
 REPORT_PATH = "/api/v1/node/reports"
+CONDEMNED_PATH = "/api/v1/node/condemned"
 
 DEFAULT_INTERVAL_S = 15.0
 RECORDER_S = 900
@@ -1681,39 +1682,47 @@ class Sender(threading.Thread):
         return delay * random.uniform(0.5, 1.5)  # jitter: a whole fleet must not come back at one moment
 
     def _post(self, body, token):
-        """One request: (status, Retry-After in seconds, answer). No redirect and no proxy is followed."""
-        import http.client
+        if self.tls is None and self.target[0] == "https":
+            self.tls = tls_context(self.settings)
+        return post(self.target, REPORT_PATH, body, token, self.tls)
 
-        scheme, host, port, prefix = self.target
-        if scheme == "https":
-            if self.tls is None:
-                import ssl
 
-                self.tls = ssl.create_default_context(cafile=self.settings.ca_file or None)
-            connection = http.client.HTTPSConnection(host, port, timeout=10, context=self.tls)
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=10)
-        # The time-out above is per operation; this one is for the whole, against a server that drips.
-        watchdog = threading.Timer(POST_DEADLINE_S, _cut, [connection])
-        watchdog.daemon = True
-        watchdog.start()
+def tls_context(settings):
+    import ssl
+
+    return ssl.create_default_context(cafile=settings.ca_file or None)
+
+
+def post(target, path, body, token, tls=None):
+    """One request: (status, Retry-After in seconds, answer). No redirect and no proxy is followed."""
+    import http.client
+
+    scheme, host, port, prefix = target
+    if scheme == "https":
+        connection = http.client.HTTPSConnection(host, port, timeout=10, context=tls)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=10)
+    # The time-out above is per operation; this one is for the whole, against a server that drips.
+    watchdog = threading.Timer(POST_DEADLINE_S, _cut, [connection])
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        connection.request(
+            "POST", prefix + path, body,
+            {"Authorization": f"Bearer {token}", "Content-Type": "application/json",
+             "User-Agent": f"healthboard-node/{VERSION}", "Connection": "close"},
+        )  # fmt: skip
+        response = connection.getresponse()
+        raw = response.read(ANSWER_LIMIT)
+        retry = response.getheader("Retry-After") or ""
         try:
-            connection.request(
-                "POST", prefix + REPORT_PATH, body,
-                {"Authorization": f"Bearer {token}", "Content-Type": "application/json",
-                 "User-Agent": f"healthboard-node/{VERSION}", "Connection": "close"},
-            )  # fmt: skip
-            response = connection.getresponse()
-            raw = response.read(ANSWER_LIMIT)
-            retry = response.getheader("Retry-After") or ""
-            try:
-                answer = json.loads(raw)
-            except ValueError:
-                answer = {}
-            return response.status, min(600, int(retry)) if retry.isdigit() else 0, answer
-        finally:
-            watchdog.cancel()
-            connection.close()
+            answer = json.loads(raw)
+        except ValueError:
+            answer = {}
+        return response.status, min(600, int(retry)) if retry.isdigit() else 0, answer
+    finally:
+        watchdog.cancel()
+        connection.close()
 
 
 def _cut(connection):
@@ -1954,6 +1963,55 @@ def condemned_check(path, gpus):
     return check("condemned", not bad, "; ".join(bad) + " is condemned" if bad else f"none of {len(listed)} listed")
 
 
+def condemned_by_server(settings, gpus):
+    """None of this machine's GPUs was given back as broken before, by the server's memory.
+
+    The last answer is kept: a condemned machine that boots while the server is away is refused all the same. Without
+    any answer about this hardware nothing can be said; the server finds it at the first report.
+    """
+    mine = [{"uuid": g["uuid"], "serial": g["serial"]} for g in gpus if g["uuid"] or g["serial"]][:64]
+    if not settings.url or not mine:
+        return check("condemned_server", None, "no server is set" if mine else "no GPU tells its UUID or serial")
+    path = os.path.join(settings.state_dir, "condemned.json")
+    known, trouble = _ask_condemned(settings, mine)
+    if known is None:
+        kept = read_json(path)
+        known = kept.get("condemned") if kept.get("asked") == mine else None
+        known = known if isinstance(known, list) else None
+    else:
+        with contextlib.suppress(OSError):
+            os.makedirs(settings.state_dir, mode=0o700, exist_ok=True)
+            write_json(path, {"asked": mine, "condemned": known})
+    if known is None:
+        return check("condemned_server", None, f"the server did not say: {trouble}")
+    bad = [f"{str(k.get('uuid'))[:96]} ({str(k.get('why'))[:120]})" for k in known[:64] if isinstance(k, dict)]
+    said = "; ".join(bad) + " was given back as broken" if bad else f"none of {len(mine)} is known as broken"
+    return check("condemned_server", not bad, said + (f" (kept; now: {trouble})" if trouble else ""))
+
+
+def _ask_condemned(settings, mine):
+    """(list or None, what went wrong or an empty text); a few tries, for a network that is just coming up."""
+    token = settings.read_token()
+    if token is None:
+        return None, "there is no usable credential"
+    target, body = check_url(settings.url), json.dumps({"gpus": mine}).encode()
+    trouble = ""
+    for wait in (0, 2, 5):
+        time.sleep(wait * min(1.0, settings.backoff_s))
+        try:
+            tls = tls_context(settings) if target[0] == "https" else None
+            status, _, answer = post(target, CONDEMNED_PATH, body, token, tls)
+        except Exception as e:  # refused, reset, timed out, bad certificate, not HTTP: all mean "away"
+            trouble = f"{type(e).__name__}: {e}"
+            continue
+        if status == 200 and isinstance(answer, dict) and isinstance(answer.get("condemned"), list):
+            return answer["condemned"], ""
+        trouble = f"it answers {status}: {_reason(answer)}"
+        if 400 <= status < 500 and status != 429:
+            break
+    return None, trouble
+
+
 def gate(settings, wait_s, quick_diag=True):
     """The admission gate: prints a line per check; 0 admits the machine, 1 refuses it.
 
@@ -1976,6 +2034,7 @@ def gate(settings, wait_s, quick_diag=True):
     probe.close()
     if gpus:
         checks.append(condemned_check(settings.condemned_file, gpus))
+        checks.append(condemned_by_server(settings, gpus))
         if quick_diag:
             checks.append(dcgm_diag(1, 180)[0])
     admitted = overall(checks) is True

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from healthboard import clock
-from healthboard.fleet.models import Gpu, Instance
+from healthboard.fleet import condemned
+from healthboard.fleet.models import Instance
 from healthboard.policies.reading import GOOD, reread
 from workers.repair.look import look_at
 from workers.repair.run import Run
@@ -29,6 +30,10 @@ def why_not_serving(run: Run, new: Instance) -> Problem | None:
         return Problem(f"it is a {look.ec2.get('InstanceType')}, not a {old.instance_type}", final=True)
     if _purchase(look.ec2) != (run.facts.get("purchase") or _purchase(look.ec2)):
         return Problem(f"it was bought as {_purchase(look.ec2)}, not {run.facts['purchase']}", final=True)
+    registered = _registered_gpus(look.container or {})
+    if known := condemned.on(new, registered):  # also where the gate keeps its agent from starting
+        uuid, why = next(iter(known.items()))
+        return Problem(f"it carries condemned hardware: {uuid} ({why})", final=True)
     wanted = old.placement_group
     if wanted and look.ec2.get("Placement", {}).get("GroupName") != wanted:
         return Problem(f"it is not in the placement group {wanted}", final=True)
@@ -38,16 +43,12 @@ def why_not_serving(run: Run, new: Instance) -> Problem | None:
         return Problem(f"ECS shows it as {look.ecs_status}, agent {'connected' if look.connected else 'away'}")
     if old.owner == "GROUP" and look.lifecycle != "InService":
         return Problem(f"the group shows it as {look.lifecycle or 'no member'}")
-    registered = _registered_gpus(look.container)
     if old.gpus_expected is not None and len(registered) != old.gpus_expected:
         return Problem(f"{len(registered)} of {old.gpus_expected} GPUs registered")
-    return _gpus(run, old, new, registered)
+    return _gpus(old, new)
 
 
-def _gpus(run: Run, old: Instance, new: Instance, registered: set[str]) -> Problem | None:
-    condemned = Gpu.objects.filter(account=new.account, uuid__in=registered).exclude(condemned_at=None).first()
-    if condemned is not None:
-        return Problem(f"it carries condemned hardware: {condemned.uuid} ({condemned.condemned_why})", final=True)
+def _gpus(old: Instance, new: Instance) -> Problem | None:
     if old.node_seen_at is None:
         return None  # this fleet runs no reporter: ECS's registration is all there is
     if new.node_seen_at is None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from healthboard.cases import ends
-from healthboard.fleet.models import Gpu
+from healthboard.fleet import condemned
+from healthboard.people.actors import WORKER
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import CLOSED
+
+#: outcomes after which the broken hardware is Amazon's again
+GIVEN_BACK = ("REPLACED", "REPLACED_BY_GROUP", "RELOCATED")
 
 
 def sweep() -> int:
@@ -13,7 +17,7 @@ def sweep() -> int:
     rows = Repair.objects.filter(state__in=CLOSED, carried_back_at=None).select_related("instance__account")
     done = 0
     for repair in rows.order_by("closed_at")[:200]:
-        if repair.outcome == "REPLACED":
+        if repair.outcome in GIVEN_BACK:
             _condemn(repair)
         ends.carry_back(repair)
         done += 1
@@ -23,8 +27,12 @@ def sweep() -> int:
 def _condemn(repair: Repair) -> None:
     """Remember the hardware that a repair gave back, so that it is known when it comes again."""
     decision = getattr(repair, "decision", None)
-    gpu, code = (decision.case.gpu, decision.case.code) if decision else ("", "")
-    if gpu and decision.case.verdict == "HARDWARE":
-        Gpu.objects.filter(account=repair.instance.account, uuid=gpu, condemned_at=None).update(
-            condemned_at=repair.closed_at, condemned_why=f"{code}, repair {repair.pk}"[:255]
-        )
+    case = decision.case if decision else None
+    if case is None or case.verdict != "HARDWARE":
+        return
+    kept = case.evidence.order_by("-pk").first()
+    found = (kept.assessment or {}).get("findings", []) if kept else []
+    others = [f.get("gpu") for f in found if f.get("verdict") == "HARDWARE" and f.get("action") == "REPLACE"]
+    condemned.condemn(
+        repair.instance, [case.gpu, *others], f"{case.code}, repair {repair.pk}", actor=WORKER, repair_id=repair.pk
+    )

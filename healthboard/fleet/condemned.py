@@ -1,0 +1,97 @@
+"""Hardware that was given back as broken, known by UUID and serial, so that it is recognised when it comes again.
+
+The only writer of a GPU's condemnation; each mark and each lifting is audited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from healthboard import clock
+from healthboard.audit.record import record
+from healthboard.fleet.models import Gpu, Instance
+from healthboard.fleet.record import touch
+from healthboard.people.access import require
+from healthboard.people.actors import Actor
+from healthboard.refusals import Closed, Invalid, NotFound
+
+
+@transaction.atomic
+def condemn(instance: Instance, gpus: Iterable[str], why: str, *, actor: Actor, repair_id: int | None = None) -> int:
+    """Mark these GPUs of an instance (UUIDs, or PCI addresses where no UUID is known); returns how many are new."""
+    names = [name for name in gpus if name]
+    known = Q(account=instance.account_id, uuid__in=names) | Q(instance=instance, pci__in=names)
+    rows = list(Gpu.objects.select_for_update(of=("self",)).filter(known, condemned_at=None).order_by("pk"))
+    for row in rows:
+        row.condemned_at, row.condemned_why = clock.now(), why[:255]
+        row.save(update_fields=["condemned_at", "condemned_why"])
+        record(
+            "gpu.condemned", f"gpu:{row.pk}", f"{row.uuid} condemned: {why}", actor=actor, instance=instance,
+            repair_id=repair_id, payload={"uuid": row.uuid, "serial": row.serial},
+        )  # fmt: skip
+    return len(rows)
+
+
+@transaction.atomic
+def lift(gpu_id: int, *, actor: Actor, reason: str) -> Gpu:
+    """The GPU may serve again, by an approver's or admin's word. Raises a `Refusal`."""
+    reason = (reason or "").replace("\0", "").strip()
+    row = (
+        Gpu.objects.select_for_update(of=("self",))
+        .select_related("account", "instance__account", "instance__pool")
+        .filter(pk=gpu_id)
+        .first()
+    )
+    if row is None:
+        raise NotFound("There is no such GPU.")
+    require(actor, "lift", account=row.account, region=row.region, pool=_pool(row))
+    if not reason:
+        raise Invalid("Say why this hardware may serve again.")
+    if row.condemned_at is None:
+        raise Closed(f"{row.uuid} is not condemned.")
+    payload = {"uuid": row.uuid, "serial": row.serial, "reason": reason, "was": row.condemned_why,
+               "since": row.condemned_at.isoformat()}  # fmt: skip
+    row.condemned_at, row.condemned_why = None, ""
+    row.save(update_fields=["condemned_at", "condemned_why"])
+    summary = f"condemnation of {row.uuid} lifted: {reason}"
+    record("gpu.lifted", f"gpu:{row.pk}", summary, actor=actor, instance=row.instance, payload=payload)
+    alike = Gpu.objects.filter(_hardware(row.account_id, [row.uuid], [row.serial])).exclude(instance=None)
+    touch(sorted(set(alike.values_list("instance_id", flat=True))))
+    return row
+
+
+def among(account_id: int, uuids: Iterable[str], serials: Iterable[str]) -> list[Gpu]:
+    """Condemned rows of this account with one of the UUIDs or serials."""
+    return list(Gpu.objects.filter(_hardware(account_id, uuids, serials)).exclude(condemned_at=None).order_by("pk"))
+
+
+def on(instance: Instance, registered: Iterable[str] = ()) -> dict[str, str]:
+    """UUID -> why, of the GPUs of this instance (as its node told, or as ECS registered them) that are condemned."""
+    mine = {uuid: serial for uuid, serial in instance.gpus.values_list("uuid", "serial")}
+    mine = {**dict.fromkeys(registered, ""), **mine}
+    if not mine:
+        return {}
+    found = among(instance.account_id, mine, mine.values())
+    by_uuid = {row.uuid: row.condemned_why or "no reason was kept" for row in found}
+    by_serial = {row.serial: by_uuid[row.uuid] for row in found if telling(row.serial)}
+    hits = {uuid: by_uuid.get(uuid) or by_serial.get(serial, "") for uuid, serial in mine.items()}
+    return {uuid: why for uuid, why in sorted(hits.items()) if why}
+
+
+def telling(serial: str) -> bool:
+    """Whether a serial names one piece of hardware: boards without one print zeros, dashes or N/A."""
+    return len(serial) >= 6 and len(set(serial)) > 2
+
+
+def _hardware(account_id: int, uuids: Iterable[str], serials: Iterable[str]) -> Q:
+    told = sorted({serial for serial in serials if telling(serial)})
+    return Q(account=account_id) & (Q(uuid__in=sorted(set(uuids))) | Q(serial__in=told))
+
+
+def _pool(row: Gpu) -> str:
+    pool: Any = row.instance.pool if row.instance else None
+    return pool.name if pool else ""
