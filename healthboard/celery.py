@@ -41,6 +41,11 @@ TICKS = {
 
 if config.exporters() is not None:
     TICKS["read exporters"] = ("workers.collect.read_exporters", 30)
+#: tasks that only one host can do -> its own queue
+OWN: dict[str, dict[str, str]] = {}
+if config.local_gpus():
+    TICKS["read this host's GPUs"] = ("workers.collect.read_local_gpus", 15)
+    OWN["workers.collect.read_local_gpus"] = {"queue": config.local_queue()}
 
 app = Celery("healthboard")
 app.conf.update(
@@ -68,7 +73,7 @@ app.conf.update(
     task_soft_time_limit=200,
     task_queues=[Queue(stage, Exchange("healthboard"), routing_key=stage) for stage in STAGES],
     task_default_queue="repair",
-    task_routes={f"workers.{stage}.*": {"queue": stage} for stage in STAGES},
+    task_routes={**OWN, **{f"workers.{stage}.*": {"queue": stage} for stage in STAGES}},
     timezone="UTC",
     beat_schedule={
         name: {"task": task, "schedule": every(seconds), "options": {"expires": max(every(seconds) * 5, 10)}}

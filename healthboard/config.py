@@ -59,6 +59,26 @@ def exporters() -> list[str] | None:
     return None if value.lower() == "off" else [] if value.lower() == "on" else listed("HEALTHBOARD_EXPORTERS")
 
 
+def local_gpus() -> str:
+    """The EC2 id of this host, where its own GPUs are read by a worker; empty where they are not (the default)."""
+    value = read("HEALTHBOARD_LOCAL_GPUS").strip()
+    if value in ("", "off"):
+        return ""
+    if not re.fullmatch(r"i-[0-9a-f]{8,17}", value):
+        raise BadSetting(f"HEALTHBOARD_LOCAL_GPUS={value} is not the id of an instance, such as i-0123456789abcdef0")
+    return value
+
+
+def local_queue() -> str:
+    """The Celery queue of this host alone."""
+    return f"local-{local_gpus()}"
+
+
+def own_instances() -> set[str]:
+    """EC2 ids that healthboard itself runs on: nothing is ever done to them."""
+    return {*listed("HEALTHBOARD_SELF_INSTANCE"), local_gpus()} - {""}
+
+
 def home() -> Path:
     return Path(read("HEALTHBOARD_HOME") or ROOT / "var").resolve()
 

@@ -86,6 +86,7 @@ class Supervisor:
                 raise CannotStart(f"{folder} cannot be made: {error.strerror}. Set HEALTHBOARD_HOME.") from error
         self._alone(run)
         config.speed()  # a bad value is told here, not by each child
+        config.local_gpus()
         if self.mode == "aws":
             _check_aws()
         else:
@@ -173,6 +174,9 @@ class Supervisor:
 
         self._add("worker", [*celery, "worker", *pool, "-Q", ",".join(STAGES), "--without-mingle", "--without-gossip",
                              "-n", f"healthboard-{os.getpid()}@%h", "-l", "INFO"])  # fmt: skip
+        if config.local_gpus():  # a process of its own: a driver that hangs holds nothing else up
+            self._add("local-gpus", [*celery, "worker", "--pool", "solo", "-Q", config.local_queue(), "--without-mingle",
+                                     "--without-gossip", "-n", f"local-{os.getpid()}@%h", "-l", "INFO"])  # fmt: skip
         self._add(
             "beat", [*celery, "beat", "--pidfile", "", "-s", str(config.run_dir() / "beat-schedule"), "-l", "WARNING"]
         )

@@ -86,8 +86,11 @@ def interval_s() -> float:
     return max(heads.interval("node").total_seconds(), LEAST_INTERVAL_S)
 
 
-def take(instance: Instance, report: Report) -> dict[str, Any]:
-    """Store the report and say what is asked of the node. Raises BadReport or TooFarAhead before storing anything."""
+def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[str, Any]:
+    """Store the report and say what is asked of the node. Raises BadReport or TooFarAhead before storing anything.
+
+    `channel`: "local" for a reading that a worker on that machine made without a reporter.
+    """
     received = clock.now()
     told = node_report.read(_plain(report, received), received_at=received)
     sent_at = parse_time(report.sent_at) or received
@@ -99,12 +102,11 @@ def take(instance: Instance, report: Report) -> dict[str, Any]:
     digest = heads.digest_of(told.readings, extra)
     quiet = not told.events and not report.results and not report.recorder
     measure = _measure.due(instance.pk)
-    if quiet and not measure and record.confirm(instance, "node", at, digest, boot_id=told.boot_id, seq=told.seq):
-        _mark_seen(instance, received)
-        return _answer(instance, received)
+    if quiet and not measure and record.confirm(instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq):
+        return _heard_and_answered(instance, received, channel)
     with transaction.atomic():
         item = record.Item(instance, told.readings, told.events, told.boot_id, told.seq, extra)
-        outcome = record.record_many("node", at, [item])[instance.pk]
+        outcome = record.record_many(channel, at, [item])[instance.pk]
         if outcome.duplicate:
             return {"accepted": True, "duplicate": True, "requests": [], "interval_s": interval_s()}
         if outcome.changed or measure:
@@ -112,8 +114,7 @@ def take(instance: Instance, report: Report) -> dict[str, Any]:
         _update(instance, report, told, received)
         _results(instance, report, received)
         _recorder(instance, report, received)
-    _mark_seen(instance, received)
-    return _answer(instance, received)
+    return _heard_and_answered(instance, received, channel)
 
 
 def _plain(report: Report, received: datetime) -> dict[str, Any]:
@@ -137,12 +138,16 @@ def _update(instance: Instance, report: Report, told: node_report.NodeReading, r
         Instance.objects.filter(pk=instance.pk).update(node_seen_at=received, **values)
 
 
-def _mark_seen(instance: Instance, received: datetime) -> None:
+def _heard_and_answered(instance: Instance, received: datetime, channel: str) -> dict[str, Any]:
+    """Only a reporter makes its place's node source speak, and only a reporter can be asked for anything."""
     if instance.node_seen_at is None or _seen.due(instance.pk):
         Instance.objects.filter(pk=instance.pk).update(node_seen_at=received)
+    if channel != "node":
+        return {"accepted": True, "duplicate": False, "requests": [], "interval_s": interval_s()}
     place = (instance.account_id, instance.region)
     if _heard.due(place):
         _heard_from(place, received)
+    return _answer(instance, received)
 
 
 def _heard_from(place: tuple[int, str], received: datetime) -> None:

@@ -167,6 +167,7 @@ def _open_gaps(instance: Instance, found: Iterable[Head], told: dict[int, set[st
 def _why_silent(instance: Instance, channel: str) -> str:
     place = Source.objects.filter(account_id=instance.account_id, region=instance.region, name=channel)
     scope = instance.cluster.name if channel == "ecs" and instance.cluster else ""
+    scope = instance.instance_id if channel == "local" else scope
     error = place.filter(scope=scope).exclude(error="").values_list("error", flat=True).first()
     return error or "nothing was told since"
 

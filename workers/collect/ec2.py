@@ -147,7 +147,7 @@ def _columns(
         "launched_at": item.get("LaunchTime"),
         "tags": tags,
         "paused_by_tag": store.paused(tags),
-        "is_self": item["InstanceId"] in config.listed("HEALTHBOARD_SELF_INSTANCE"),
+        "is_self": item["InstanceId"] in config.own_instances(),
         "gpus_expected": gpus_of(region, item.get("InstanceType") or ""),
         "gone_at": ((row.gone_at if row else None) or at) if state == "terminated" else None,
     }

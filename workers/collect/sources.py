@@ -17,7 +17,7 @@ from healthboard.fleet.sources import blind
 log = logging.getLogger(__name__)
 #: in seconds at speed 1, and where it is another
 INTERVAL_S = 60.0
-INTERVALS_S = {"dcgm": 30.0}
+INTERVALS_S = {"dcgm": 30.0, "local": 15.0}
 #: a round that tells less than this share of what was known is not believed
 SHARE = 0.5
 #: with fewer known ones than this, every answer but an empty one is believed

@@ -11,7 +11,7 @@ from healthboard.fleet.models import Account, Source
 from workers.collect import ec2 as ec2_rounds
 from workers.collect import ecs as ecs_rounds
 from workers.collect import exporters as exporter_rounds
-from workers.collect import sources, store
+from workers.collect import local_gpus, sources, store
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,12 @@ def exporters(source_id: int | None = None) -> None:
     """The dcgm-exporters of every place, one task for all nodes of one. Nothing where they are off (the default)."""
     if config.exporters() is not None:
         _start("workers.collect.read_exporters", "dcgm", exporter_rounds.collect, source_id)
+
+
+@app.task(name="workers.collect.read_local_gpus")
+def own_gpus() -> None:
+    """The GPUs of this host, on its own queue. Nothing where no setting names the host (the default)."""
+    local_gpus.collect()
 
 
 def _start(task: str, name: str, collect: Callable[[Account, str], bool], source_id: int | None) -> None:
