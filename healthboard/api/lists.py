@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from django.http import HttpRequest
 from ninja import Query, Router
 from pydantic import Field
@@ -59,7 +60,10 @@ def cases(
     rows = access.within(request.auth, views.cases())
     if instance:
         members = Q(members__instance__instance_id=instance)
-        rows = rows.filter(Q(instance__instance_id=instance) | members).distinct()
+        # a storm that holds nothing has no member cases: its instances are kept by their ids
+        storm = Q(instance=None, breaker=None, named__contains=f'"{instance}"')
+        rows = rows.annotate(named=Cast("victims", TextField()))
+        rows = rows.filter(Q(instance__instance_id=instance) | members | storm).distinct()
     if state:
         rows = rows.filter(state=state)
     return _page(request, rows, views.case, "cases", after, limit, format, schemas.CaseItem)

@@ -104,6 +104,8 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
         raise NotFound(f"There is no correlated case {case_id}.")
     if group.state == State.CLOSED:
         raise Closed("It was released already.")
+    if group.breaker_id is None:
+        raise Invalid("This case holds nothing that could be released: it closes by itself when it is over.")
     if group.breaker_id is not None and group.breaker.released_at is None:
         brakes.release_breaker(group.breaker_id, actor, reason)
     now = clock.now()
@@ -140,6 +142,8 @@ def _check(case: Case | None, case_id: int, actor: Actor, kind: str, plan_versio
     _allow(case, actor, "decide")
     if case.state == State.CLOSED:
         raise Closed(f"This case is closed ({case.resolution.lower().replace('_', ' ')}).")
+    if case.instance_id is None and case.breaker_id is None:
+        raise Held("Nothing is proposed or held here: the case closes by itself when it is over.")
     if case.instance_id is None:
         raise Held("A correlated case is released, not approved: see its page.")
     if case.state == State.DECIDED:

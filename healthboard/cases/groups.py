@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
@@ -9,13 +10,17 @@ from django.db import transaction
 from healthboard.audit.record import digest
 from healthboard.cases import lifecycle
 from healthboard.cases.models import Case
-from healthboard.cases.states import OPEN, State
+from healthboard.cases.states import OPEN, Resolution, State
 from healthboard.diagnosis.signals import Verdict
+from healthboard.fleet.models import Account, Instance
 from healthboard.notices.outbox import announce
 from healthboard.people.actors import WORKER, Actor
 from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.states import State as RepairState
+
+#: why a storm of what opens no case by itself holds nothing
+SOFT = "Nothing is repaired for this code, so nothing is held: what they have in common deserves a look"
 
 
 def hold(
@@ -50,11 +55,10 @@ def _group_of(
     )
     group = breaker.cases.filter(instance=None, state__in=OPEN).first()
     if group is None:
-        title = f"{len(members)} instances of {kind.replace('_', ' ')} {value}" + (f" show {code}" if code else "")
         group = lifecycle.create(
             account=account, region=region, breaker=breaker, state=State.WAITING, verdict=Verdict.CORRELATED,
-            action="HOLD", mode="ask", code=code or "CORRELATED", codes=[code] if code else [], title=title[:255],
-            why=why, why_waiting="Automatic repair in this scope stops until a person releases it",
+            action="HOLD", mode="ask", code=code or "CORRELATED", codes=[code] if code else [],
+            title=_title(len(members), scope, code), why=why, why_waiting="Automatic repair in this scope stops until a person releases it",
             evidence_hash=digest([scope, code]),
             plan={"sentence": "Nothing is repaired in this scope until it is released. Releasing makes each member a "
                   "case of its own, repaired under the budget.", "action": "HOLD"},
@@ -65,6 +69,64 @@ def _group_of(
         announce(key=f"correlated-{group.pk}", kind="breaker", to="operators", subject=group.title, body=why,
                  link=f"/cases/{group.pk}/")  # fmt: skip
     return group
+
+
+@transaction.atomic
+def observe(
+    *, account_id: int, region: str, scope: tuple[str, str], code: str, why: str, instances: Iterable[str],
+    actor: Actor = WORKER,
+) -> Case:  # fmt: skip
+    """One case for a storm of what nothing would be repaired for: no breaker, nothing is held. Its instances stand in
+    `victims`. A storm that goes on, or spreads, stays the same case."""
+    Account.objects.select_for_update(no_key=True).get(pk=account_id)  # two looks at once must not open two
+    members = sorted(instances)
+    same = [s for s in storms() if (s.account_id, s.region, s.code) == (account_id, region, code)]
+    storm = next((s for s in same if s.plan.get("scope") == list(scope) or set(s.victims) & set(members)), None)
+    if storm is None:
+        return _open_storm(account_id, region, scope, code, why, members, actor)
+    if new := sorted(set(members) - set(storm.victims)):
+        every = sorted({*members, *storm.victims})
+        lifecycle.write(storm, victims=every, why=why, title=_title(len(every), scope, code))
+        lifecycle.audit(storm, "case.victims", f"{len(new)} more instances show {code}", actor, victims=new)
+    return storm
+
+
+def storms() -> list[Case]:
+    """Open cases of storms that hold nothing."""
+    return list(Case.objects.filter(instance=None, breaker=None, state__in=OPEN).order_by("pk"))
+
+
+def over(storm_id: int, note: str, actor: Actor = WORKER) -> None:
+    """The storm has ended by itself."""
+    with transaction.atomic():
+        storm = Case.objects.select_for_update().get(pk=storm_id)
+        if storm.open:
+            lifecycle.close(storm, Resolution.CLEARED, note, actor)
+
+
+def _open_storm(
+    account_id: int, region: str, scope: tuple[str, str], code: str, why: str, members: list[str], actor: Actor
+) -> Case:
+    pools = set(
+        Instance.objects.filter(account_id=account_id, region=region, instance_id__in=members).values_list(
+            "pool", flat=True
+        )
+    )
+    storm = lifecycle.create(
+        account_id=account_id, region=region, pool_id=pools.pop() if len(pools) == 1 else None, state=State.OBSERVED,
+        verdict=Verdict.CORRELATED, action="HOLD", mode="observe", mode_why=SOFT, code=code, codes=[code],
+        title=_title(len(members), scope, code), why=why, victims=members, evidence_hash=digest([list(scope), code]),
+        plan={"sentence": f"{SOFT}. It closes by itself when it is over.", "action": "HOLD", "scope": list(scope)},
+    )  # fmt: skip
+    lifecycle.audit(storm, "case.opened", f"{storm.title}: {why}", actor, members=members)
+    announce(key=f"storm-{storm.pk}", kind="storm", to="operators", subject=storm.title, body=why,
+             link=f"/cases/{storm.pk}/")  # fmt: skip
+    return storm
+
+
+def _title(count: int, scope: tuple[str, str], code: str) -> str:
+    title = f"{count} instances of {scope[0].replace('_', ' ')} {scope[1]}" + (f" show {code}" if code else "")
+    return title[:255]
 
 
 def name_victims(case: Case, victims: list[str], actor: Actor) -> None:

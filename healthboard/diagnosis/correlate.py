@@ -26,6 +26,8 @@ _FOLLOWS_ANNOUNCED = frozenset(
         "EC2_INSTANCE_NOT_FOUND", "EC2_STATUS_EMPTY", "ECS_INSTANCE_MISSING",
     }
 )  # fmt: skip
+#: Beside Xids without a case, what is a common cause when many nodes show it: heat and power.
+SOFT_READINGS = frozenset({"GPU_OVERTEMP", "GPU_HW_THERMAL_SLOWDOWN", "GPU_POWER_BRAKE"})
 #: The most telling kind of scope first, where two explain the same instances equally well.
 SCOPE_ORDER = ("driver", "zone", "image", "workload", "pool", "instance_type")
 
@@ -227,7 +229,7 @@ def _candidates(
         if scope[0] == "workload":
             continue  # one application's fault on all its instances is its own, not the fleet's
         soft = [s for s in members if not s.codes]
-        for code in sorted({c for s in soft for c in s.all_codes if c.startswith("XID_")}):
+        for code in sorted({c for s in soft for c in s.all_codes if c.startswith("XID_") or c in SOFT_READINGS}):
             rows = [s for s in soft if code in s.all_codes]
             found.append(_Candidate(scope, code, rows, size, bounds.soft_count, bounds.soft_share, True))
     return found

@@ -114,6 +114,7 @@ class Pool(Place):
     health_check_type = models.CharField(max_length=64, blank=True)
     target_groups = models.BooleanField(default=False)  # target groups hang on the group itself
     paused_by_tag = models.BooleanField(default=False)
+    rolling_out = models.BooleanField(null=True)  # an instance refresh is under way; None: not known
     seen_at = models.DateTimeField(null=True)
 
     class Meta:

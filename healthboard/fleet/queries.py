@@ -230,7 +230,7 @@ def by_ids(near: Any, ids: Iterable[str]) -> list[Instance]:
     if not wanted:
         return []
     return list(
-        Instance.objects.filter(account=near.account_id, region=near.region, instance_id__in=wanted).order_by(
-            "instance_id"
-        )
+        Instance.objects.filter(account=near.account_id, region=near.region, instance_id__in=wanted)
+        .select_related("pool")
+        .order_by("instance_id")
     )

@@ -34,6 +34,16 @@ def test_a_group_case_names_its_members_and_is_found_by_each(calling):
     assert [item["id"] for item in found] == [members[1].pk, group.pk]
 
 
+def test_a_storm_that_holds_nothing_is_found_by_each_of_its_instances(calling):
+    ids = [factories.instance().instance_id for _ in range(3)]
+    storm = factories.case(verdict="CORRELATED", action="HOLD", code="XID_45", victims=ids[:2], instance=None)
+    viewer = calling("viewer")
+    [item] = viewer.get("/cases", instance=ids[1]).json()["items"]
+    assert (item["id"], item["instances"]) == (storm.pk, ids[:2])
+    assert viewer.get("/cases", instance=ids[2]).json()["items"] == []
+    assert viewer.get("/cases", instance=ids[1][:-3]).json()["items"] == []
+
+
 def test_cases_are_filtered_by_instance_and_state(calling):
     one, two = factories.case(), factories.case(state="CLOSED", resolution="DISMISSED")
     viewer = calling("viewer")

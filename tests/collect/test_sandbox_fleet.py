@@ -49,17 +49,31 @@ def test_pools_clusters_workloads_and_tasks_are_known(sandbox, account):
     assert busy.gpus and busy.started_at and busy.job == ""
 
 
+def test_a_roll_out_of_a_group_is_known_while_it_lasts(sandbox, account):
+    scaling = client("autoscaling")
+    rounds(account)
+    assert set(Pool.objects.filter(name__in=["train", "solo"]).values_list("name", "rolling_out")) == {
+        ("train", False), ("solo", None),
+    }  # fmt: skip
+    scaling.start_instance_refresh(AutoScalingGroupName="train-asg")
+    try:
+        rounds(account, count=1)
+        assert Pool.objects.get(name="train").rolling_out is True
+    finally:
+        scaling.cancel_instance_refresh(AutoScalingGroupName="train-asg")
+
+
 def test_a_quiet_round_writes_next_to_nothing(sandbox, account):
     rounds(account, count=3)
     before = Interval.objects.count()
     with CaptureQueriesContext(connection) as queries:
         rounds(account, count=1)
     writes = [q["sql"] for q in queries if q["sql"].startswith(("UPDATE", "INSERT", "DELETE"))]
-    cheap = ('UPDATE "fleet_source"', 'UPDATE "fleet_head" SET "last_at"')
+    cheap = ('UPDATE "fleet_source"', 'UPDATE "fleet_head" SET "last_at"', 'UPDATE "fleet_awsminute"')
     rows = [sql for sql in writes if not sql.startswith(cheap) and ' SET "seen_at" =' not in sql]
     assert len(rows) <= 4, rows  # the sandbox's own life: a task that starts, an agent that blinks
     assert Interval.objects.count() <= before + 1
-    assert len(queries) < 80
+    assert len(queries) < 90
 
 
 def test_a_doubled_tick_is_harmless(sandbox, account):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from healthboard.audit.models import AuditRow
+from healthboard.cases import groups
 from healthboard.cases.models import Case, Decision
 from tests import factories as make
 
@@ -126,6 +127,21 @@ def test_a_group_case_shows_members_cause_and_release_only(home, log_in):
     assert "XID_79 on 5 of 20 instances" in text
     assert f"/cases/{group.pk}/release/" in text
     assert "/answer/" not in text
+
+
+def test_a_storm_that_holds_nothing_shows_its_instances_and_offers_nothing(home, log_in):
+    some = [make.instance(home) for _ in range(3)]
+    storm = groups.observe(
+        account_id=home.account_id, region=home.region, scope=("driver", "610.48.02"), code="XID_31",
+        why="XID_31 on 3 of 3 instances", instances=[on.instance_id for on in some],
+    )  # fmt: skip
+    client = log_in("admin")
+    text = client.get(f"/cases/{storm.pk}/").content.decode()
+    for said in ("3 instances of driver 610.48.02 show XID_31", "Nothing is held", *(on.instance_id for on in some)):
+        assert said in text, said
+    assert "/release/" not in text and "/answer/" not in text
+    assert client.post(f"/cases/{storm.pk}/release/", {"reason": "away"}).status_code == 422
+    assert "3 instances" in client.get("/?tab=observed").content.decode()
 
 
 def test_bulk_refuses_nothing_unlike_damaged_or_too_many(case, home, log_in):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from healthboard.fleet.models import Account
+from healthboard.fleet.models import Account, Pool
 from workers.collect import sources, store
 from workers.collect.reader import Blind, Reader
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`by_name`: group -> its description and tags; `member`: instance id -> (group, lifecycle state)."""
+    """`by_name`: group -> its description and tags; `member`: instance id -> (group, lifecycle state); `rolling`: of
+    the groups behind our pools, whether an instance refresh is under way (left out where that could not be read)."""
 
     by_name: dict[str, dict[str, Any]] = field(default_factory=dict)
     member: dict[str, tuple[str, str]] = field(default_factory=dict)
+    rolling: dict[str, bool | None] = field(default_factory=dict)
 
     def tags(self, name: str) -> dict[str, str] | None:
         group = self.by_name.get(name)
@@ -34,8 +36,15 @@ def collect(account: Account, region: str) -> Groups | None:
     except Blind as blind:
         claim.failed(blind, calls=reader.calls if reader else 0)
         return None
+    found = read(groups)
+    ours = Pool.objects.filter(account=account, region=region, group_name__in=list(found.by_name), cluster__batch=False)
+    for name in sorted(set(ours.values_list("group_name", flat=True))):
+        try:
+            found.rolling[name] = refreshes_running(reader, name)
+        except Blind:
+            break  # AWS is in trouble: what the others do is not known either
     claim.good(calls=reader.calls)
-    return read(groups)
+    return found
 
 
 def read(groups: list[dict[str, Any]]) -> Groups:

@@ -37,7 +37,7 @@ def store_groups(account: Account, region: str, groups: autoscaling.Groups, at: 
     """Bring the pools that stand on a group up to what the group is now."""
     rows = {pool.pk: pool for pool in Pool.objects.filter(account=account, region=region).exclude(group_name="")}
     told = {
-        pk: autoscaling.columns(groups.by_name[pool.group_name])
+        pk: autoscaling.columns(groups.by_name[pool.group_name]) | {"rolling_out": groups.rolling.get(pool.group_name)}
         for pk, pool in rows.items()
         if pool.group_name in groups.by_name
     }

@@ -1,0 +1,148 @@
+"""Many at once, through the database: one case for what they have in common, and no repair."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.cases import answers
+from healthboard.cases.models import Case
+from healthboard.diagnosis.signals import Verdict
+from healthboard.fleet.models import Instance, Pool
+from healthboard.notices.models import Notice
+from healthboard.refusals import Held, Invalid
+from healthboard.repairs.models import Breaker, Repair
+from tests import factories
+from tests.cases import scene
+from workers.decide import breadth
+
+pytestmark = pytest.mark.django_db
+ZONE = "eu-west-1a"
+
+
+def fleet(count: int, **fields) -> list[Instance]:
+    home = factories.pool("solo", "TEMPLATE")
+    return [scene.machine(home, **fields) for _ in range(count)]
+
+
+def show(some: list[Instance], code: str, seconds: float = 60) -> None:
+    for on in some:
+        scene.shows(on, code, seconds)
+
+
+def storm() -> Case:
+    breadth.look()
+    breadth.look()
+    return Case.objects.get()
+
+
+def away(on: Instance, seconds: float = 400) -> None:
+    """Its agent is away, which ECS told again and again."""
+    for name, value in (("AGENT_CONNECTIVITY", "IMPAIRED"), ("ECS_STATUS", "ACTIVE")):
+        factories.reading(on, name, value, channel="ecs", since=factories.ago(seconds), count=60)
+
+
+def test_a_storm_of_45_is_one_case_that_holds_nothing(time, operator):
+    scene.acting()
+    bad, fine = fleet(77), fleet(3)
+    show(bad, "XID_45")
+    case = storm()
+    assert (case.verdict, case.state, case.mode, case.code) == ("CORRELATED", "OBSERVED", "observe", "XID_45")
+    assert len(case.victims) == 77 and case.pool == bad[0].pool and "77 instances" in case.title
+    assert (Repair.objects.count(), Breaker.objects.count(), Notice.objects.count()) == (0, 0, 1)
+    show(fine[:1], "XID_45", 1)
+    assert len(storm().victims) == 78 and Notice.objects.get().count == 1
+    with pytest.raises(Held):
+        scene.decided(case, by=operator)
+    with pytest.raises(Invalid):
+        answers.release(case.pk, actor=operator, reason="enough")
+
+
+def test_a_storm_lasts_as_long_as_one_of_it_goes_on_and_then_closes_by_itself(time):
+    some = fleet(12)
+    show(some, "XID_45")
+    first = storm()
+    time.turn(500)
+    show(some[:1], "XID_45", 1)
+    time.turn(300)
+    assert storm().state == "OBSERVED"  # the others are silent for more than ten minutes, one is not
+    time.turn(400)
+    closed = storm()
+    assert (closed.pk, closed.state, closed.resolution) == (first.pk, "CLOSED", "CLEARED")
+    show(some, "XID_45", 1)
+    breadth.look()
+    assert Case.objects.exclude(pk=first.pk).get().state == "OBSERVED"
+
+
+def test_a_driver_roll_out_after_which_all_report_31_is_one_case(time):
+    new, _ = fleet(40, driver_version="610.48.02"), fleet(20, driver_version="580.142")
+    show(new, "XID_31")
+    case = storm()
+    assert (case.code, case.plan["scope"], len(case.victims)) == ("XID_31", ["driver", "610.48.02"], 40)
+    assert "610.48.02" in case.title and Repair.objects.count() == 0
+
+
+def test_heat_on_many_nodes_is_one_case(time):
+    some = fleet(12)
+    hot = {"verdict": Verdict.WATCH, "verdict_code": "GPU_HW_THERMAL_SLOWDOWN", "verdict_since": factories.ago(60)}
+    Instance.objects.filter(pk__in=[on.pk for on in some[:9]]).update(**hot)
+    breadth.look()
+    assert Case.objects.count() == 0
+    Instance.objects.update(**hot)
+    assert storm().code == "GPU_HW_THERMAL_SLOWDOWN"
+
+
+def test_one_jobs_clean_up_on_all_its_nodes_is_no_storm(time):
+    some = fleet(12)
+    show(some, "XID_45")
+    for on in some:
+        factories.task(on, job="job-1")
+    breadth.look()
+    assert Case.objects.count() == 0
+
+
+def test_a_zones_power_loss_is_one_case_that_holds_them_all(time):
+    scene.acting()
+    scene.seeing()
+    scene.policy(dead_host="auto")
+    dead, fine = fleet(9, zone=ZONE), fleet(12, zone="eu-west-1b")
+    for on in dead:
+        factories.reading(on, "EC2_SYSTEM", "IMPAIRED", since=factories.ago(120), count=10)
+        away(on)
+        assert scene.read(on).state == "DECIDED"  # each by itself would be repaired
+    breadth.look()
+    breadth.look()
+    group = Case.objects.get(instance=None)
+    assert (group.verdict, group.state, group.breaker.scope) == ("CORRELATED", "WAITING", ZONE)
+    assert set(group.members.values_list("state", flat=True)) == {"HELD"} and group.members.count() == 9
+    assert set(Repair.objects.values_list("state", flat=True)) == {"CANCELLED"}
+    assert not Case.objects.filter(instance__in=fine).exists()
+
+
+@pytest.mark.parametrize("announced", ["a notice", "a roll-out", ""])
+def test_what_was_announced_is_no_storm(time, announced):
+    scene.seeing()
+    some = fleet(10)
+    for on in some:
+        away(on)
+        if announced == "a notice":
+            factories.event(on, "CAPACITY_BLOCK_ENDING", source="ec2", text="Capacity Block")
+        assert scene.read(on).code == "ECS_AGENT_DISCONNECTED"
+    if announced == "a roll-out":
+        Pool.objects.update(rolling_out=True)
+    breadth.look()
+    assert Case.objects.filter(instance=None).count() == (0 if announced else 1)
+
+
+def test_what_was_released_is_not_held_again_but_later_cases_are(time, admin):
+    scene.acting()
+    some = [scene.asked(home=factories.pool("solo", "TEMPLATE")) for _ in range(5)]
+    breadth.look()
+    group = Case.objects.get(instance=None)
+    answers.release(group.pk, actor=admin, reason="the driver is fixed")
+    time.turn(20)
+    breadth.look()
+    assert {Case.objects.get(pk=c.pk).state for c in some} == {"WAITING"}
+    later = [scene.asked(home=some[0].pool) for _ in range(5)]
+    breadth.look()
+    assert {Case.objects.get(pk=c.pk).state for c in later} == {"HELD"}
+    assert {Case.objects.get(pk=c.pk).state for c in some} == {"WAITING"}
