@@ -29,6 +29,9 @@ from healthboard.config import BadSetting
 
 SANDBOX_ACCOUNT = "111122223333"
 SANDBOX_REGION = "us-east-1"
+SANDBOX_QUEUE = "healthboard-events"
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}(\.fifo)?")
+_QUEUE_URL = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(\d{12})/[A-Za-z0-9_-]{1,75}(?:\.fifo)?")
 #: attempts of a reading call, the first one included; a changing call is sent once, its effect is read back
 READ_ATTEMPTS = 4
 CONNECT_TIMEOUT_S = 5
@@ -116,6 +119,24 @@ def places() -> list[tuple[str, str]]:
     return [(entry.account, region) for entry in accounts() for region in regions()]
 
 
+def event_queue(account: str, region: str) -> str:
+    """Name or URL of the queue with the events of one place; empty where there is none. Raises BadSetting.
+
+    `HEALTHBOARD_EVENTS_QUEUE` is a name that is the same in every place, or URLs, each of the place that it names.
+    """
+    given = config.listed("HEALTHBOARD_EVENTS_QUEUE")
+    if not given:
+        return SANDBOX_QUEUE if config.mode() == "sandbox" else ""
+    found = ""
+    for text in given:
+        url = _QUEUE_URL.fullmatch(text)
+        if url is None and not _QUEUE_NAME.fullmatch(text):
+            raise BadSetting(f"HEALTHBOARD_EVENTS_QUEUE: {text!r} is neither the name nor the URL of an SQS queue")
+        if url is None or url.groups() == (region, account):
+            found = found or text
+    return found
+
+
 def client(service: str, *, account: str, region: str, changing: bool = False) -> Any:
     """A client for one account and region, kept for the life of the process and safe to share between threads.
 
@@ -143,6 +164,7 @@ def check() -> list[str]:
     for entry in accounts():
         region = regions()[0]
         client("sts", account=entry.account, region=region)
+        event_queue(entry.account, region)
         said.append(f"account {entry.account}: {', '.join(regions())}" + (f" by {entry.role}" if entry.role else ""))
     return said
 

@@ -17,7 +17,8 @@ from healthboard.diagnosis.signals import Event, Reading
 _NOTICES = (
     ("Spot Instance Interruption", "EC2_SPOT_INTERRUPTION"),
     ("Rebalance Recommendation", "EC2_REBALANCE"),
-    ("Capacity Block", "CAPACITY_BLOCK_ENDING"),
+    ("Capacity Block Reservation Expiration", "CAPACITY_BLOCK_ENDING"),
+    ("Capacity Block Expiration", "CAPACITY_BLOCK_ENDING"),
 )
 _INSTANCE = re.compile(r"\bi-[0-9a-f]{8,17}\b")
 
@@ -38,7 +39,9 @@ def read(envelope: Any) -> tuple[list[Event], list[Reading]]:
     if code is None:
         return [], []
     text = f"{kind} {detail.get('instance-action') or ''}".strip()
-    return [Event(at, code, "ec2", text=text[:200], instance=name) for name in instances], []
+    ends = parse_time(detail.get("end-date"))
+    attrs = {"ends": ends.isoformat()} if ends else {}
+    return [Event(at, code, "ec2", text=text[:200], attrs=attrs, instance=name) for name in instances], []
 
 
 def is_known(envelope: Any) -> bool:
@@ -49,11 +52,12 @@ def is_known(envelope: Any) -> bool:
 
 
 def _health(envelope: Mapping[str, Any], detail: Mapping[str, Any], at: datetime) -> list[Event]:
-    if str(detail.get("statusCode") or "").lower() == "closed":
-        return []
+    closed = str(detail.get("statusCode") or "").lower() == "closed"
     kind = str(detail.get("eventTypeCode") or "")
     upper = kind.upper()
-    if "RETIREMENT" in upper or "STOP_SCHEDULED" in upper:
+    if closed:
+        topic = "closed"
+    elif "RETIREMENT" in upper or "STOP_SCHEDULED" in upper:
         topic = "retirement"
     elif "REBOOT" in upper:
         topic = "reboot"
@@ -67,7 +71,8 @@ def _health(envelope: Mapping[str, Any], detail: Mapping[str, Any], at: datetime
         "topic": topic,
         "type": kind,
         "region": detail.get("eventRegion"),
-        "start": str(detail.get("startTime") or ""),
+        "start": str(detail.get("startTime") or "")[:40],
+        "arn": str(detail.get("eventArn") or "")[:300],
     }
     text = ""
     words = detail.get("eventDescription")
@@ -82,8 +87,9 @@ def _instances(envelope: Mapping[str, Any], detail: Mapping[str, Any]) -> list[s
     if isinstance(detail.get("instance-id"), str):
         found.append(detail["instance-id"])
     entities = detail.get("affectedEntities")
+    closed = str(detail.get("statusCode") or "").lower() == "closed"
     for entity in entities if isinstance(entities, list) else []:
-        if isinstance(entity, Mapping) and str(entity.get("status", "")).upper() != "RESOLVED":
+        if isinstance(entity, Mapping) and (closed or str(entity.get("status", "")).upper() != "RESOLVED"):
             found += _INSTANCE.findall(str(entity.get("entityValue") or ""))
     resources = envelope.get("resources")
     for resource in resources if isinstance(resources, list) and not entities else []:

@@ -23,6 +23,8 @@ _MEMORY = frozenset(
 )
 #: An exporter's last-value gauge tells one event again and again: seen twice it is still one word.
 _REPEATS = frozenset({"XID_LAST"})
+#: only told by an event, which anybody who may write to the queue can send: a hint, never a witness
+ANNOUNCED = "AWS_HEALTH_EVENT"
 _HOST = frozenset({"EC2_SYSTEM_IMPAIRED", "ECS_AGENT_DISCONNECTED", "EC2_INSTANCE_IMPAIRED"})
 
 
@@ -36,6 +38,8 @@ class Permission:
 
 def permission(evidence: Evidence, claims: Claims, claim: Claim) -> Permission:
     """What speaks for acting on this HARDWARE claim alone."""
+    if claim.code == ANNOUNCED:
+        return Permission(False, "AWS Health announces it; EC2's own status has to say so before anything acts on it")
     own = set(claim.sources)
     found: dict[str, str] = {}
     for source, words in others(evidence, claims, claim):
@@ -86,6 +90,8 @@ def _same_unit(a: Claim, b: Claim) -> bool:
 
 
 def _same_fault(a: str, b: str) -> bool:
+    if ANNOUNCED in (a, b):
+        return False
     if a in _HOST or b in _HOST:
         return a in _HOST and b in _HOST
     if a in WORN or b in WORN:

@@ -37,7 +37,7 @@ class Place(models.Model):
 class Source(Place):
     """One thing we listen to in one account, region and (where apt) cluster; its age says whether we can see."""
 
-    name = models.CharField(max_length=32)  # ec2, autoscaling, ecs, node, dcgm
+    name = models.CharField(max_length=32)  # ec2, autoscaling, ecs, dcgm, node, events
     scope = models.CharField(max_length=255, blank=True)  # cluster name, or empty
     interval_s = models.FloatField(default=60)
     attempted_at = models.DateTimeField(null=True)
@@ -46,6 +46,7 @@ class Source(Place):
     good_rounds = models.PositiveIntegerField(default=0)  # in a row, since the last failure, gap or start
     watched_from = models.DateTimeField(null=True)  # after a start, a gap or a jump: until it has told full rounds
     calls = models.PositiveBigIntegerField(default=0)
+    dropped = models.JSONField(default=dict)  # reason -> messages that were not used
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["account", "region", "name", "scope"], name="source_unique")]

@@ -126,6 +126,17 @@ def record_many(channel: str, at: datetime, items: Iterable[Item]) -> dict[int, 
     return outcomes
 
 
+def record_events(channel: str, told: Iterable[tuple[Instance, Sequence[Event]]]) -> set[int]:
+    """Events that came outside a round, without readings; gives the pks of the instances that have news.
+
+    No head moves: such a channel tells when something happens, and its silence is no gap.
+    """
+    with transaction.atomic():
+        news = bursts.store(channel, [(instance, list(events)) for instance, events in told if events])
+        touch(sorted(news))
+    return news
+
+
 def touch(pks: Sequence[int]) -> None:
     """The evidence of these instances changed: note it and wake whoever reads it. Call inside the transaction."""
     now = clock.now()

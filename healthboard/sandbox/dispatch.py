@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from healthboard.sandbox.calls import handler_of, is_changing
+from healthboard.sandbox.calls import handler_of, is_changing, sqs
 from healthboard.sandbox.interfere import Call, interfere
 from healthboard.sandbox.protocol import errors, serialize
 from healthboard.sandbox.protocol.errors import AwsError
@@ -28,6 +28,11 @@ class Answer:
     content_type: str = ""
     body: bytes = b""
     request_id: str = ""
+    query_error: str = ""  # the code that a service told before it spoke JSON
+
+
+#: how often a long poll looks again
+LOOK_S = 0.05
 
 
 def handle(sandbox: Sandbox, headers: Any, body: bytes) -> Answer:
@@ -39,11 +44,23 @@ def handle(sandbox: Sandbox, headers: Any, body: bytes) -> Answer:
         operation, params = parse(service, headers, body)
     except AwsError as error:
         return Answer(*errors.render(error, protocol_of(service), request_id), request_id)
+    if operation == "ReceiveMessage":
+        _wait_for_message(sandbox, account, region, sqs.wait_of(params))
     call = Call(sandbox.now(), service, operation, account, region, params)
     answer, delay = _serve(sandbox, call, request_id)
     if delay:
         time.sleep(delay)
     return answer
+
+
+def _wait_for_message(sandbox: Sandbox, account: str, region: str, seconds: float) -> None:
+    """A long poll ends with the first message, or after `seconds`; the world goes on meanwhile."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and sandbox.mode == "ok":
+        with sandbox.lock:
+            if sqs.visible(sandbox.world(account, region)):
+                return
+        time.sleep(LOOK_S)
 
 
 def _scope(headers: Any) -> tuple[str, str, str]:
@@ -91,7 +108,8 @@ def _serve(sandbox: Sandbox, call: Call, request_id: str) -> tuple[Answer, float
             return Answer(None), behaviour.delay_s
         if late or result is None:
             late = late or AwsError("InternalFailure", "no result")
-            return Answer(*errors.render(late, protocol, request_id), request_id), behaviour.delay_s
+            old = errors.query_error(late) if call.service == "sqs" else ""
+            return Answer(*errors.render(late, protocol, request_id), request_id, old), behaviour.delay_s
         if behaviour.empty:
             result = {k: [] if isinstance(v, list) else v for k, v in result.items() if "oken" not in k}
     return Answer(*serialize.render(call.service, call.operation, result, request_id), request_id), behaviour.delay_s

@@ -74,6 +74,7 @@ class Instance(Entity):
     ecs_knows: bool = False  # the agent was connected when termination was ordered
     gone: bool = False  # no longer described by EC2
     gone_at: float | None = None
+    told: str = ""  # the state that its last event named
 
 
 @dataclass(eq=False)
@@ -98,6 +99,8 @@ class Container(Entity):
     blink_until: float | None = None
     health_since: dict[str, Any] = field(default_factory=dict)
     inactive_at: float | None = None
+    told: str = ""  # what its last state event said
+    told_health: str = ""  # what its last health event said
 
 
 @dataclass(eq=False)
@@ -125,6 +128,7 @@ class Task(Entity):
     exit_code: int | None = None
     protected_until: float | None = None
     tags: dict[str, str] = field(default_factory=dict)
+    told: str = ""  # the statuses that its last event named
 
 
 @dataclass(eq=False)
@@ -258,6 +262,19 @@ class Shortage(Entity):
 
 
 @dataclass(eq=False)
+class Message(Entity):
+    """A message in the place's queue; invisible until `visible_at` once somebody has received it."""
+
+    kind: ClassVar[str] = "message"
+    id: str
+    text: str
+    sent_at: float
+    visible_at: float = 0.0
+    received: int = 0
+    receipt: str = ""  # of the last delivery
+
+
+@dataclass(eq=False)
 class Counters(Entity):
     kind: ClassVar[str] = "counters"
     id: str
@@ -270,6 +287,6 @@ KINDS: dict[str, type[Entity]] = {
     cls.kind: cls
     for cls in (
         Instance, Container, Task, Service, Cluster, Provider, Group, Template, Activity, Reservation, Token, Shortage,
-        Counters,
+        Message, Counters,
     )
 }  # fmt: skip

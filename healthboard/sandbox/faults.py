@@ -37,6 +37,7 @@ class Fault:
     gpu: Mapping[str, Any] = field(default_factory=dict)
     nvml: Mapping[str, Any] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
+    notice: str = ""  # what EventBridge announces: spot, rebalance, block
     check: tuple[str, str] | None = None  # (name, detail) of the diagnostic that then fails
 
     @property
@@ -155,6 +156,12 @@ _FAULTS = (
           flags=frozenset({"runtime"}), check=("docker", "no answer to a ping within 2 s")),
     Fault("MONITORING_GAP", "the node reporter is silent", UNK, "DIAGNOSE", "reboot or replace",
           flags=frozenset({"silent"})),
+    Fault("EC2_SPOT_INTERRUPTION", "EventBridge", WATCH, "NONE", "none: Spot announces that it takes it back",
+          ends=MOMENT, notice="spot"),
+    Fault("EC2_REBALANCE", "EventBridge", WATCH, "NONE", "none: Spot announces a higher risk", ends=MOMENT,
+          notice="rebalance"),
+    Fault("CAPACITY_BLOCK_ENDING", "EventBridge", WATCH, "NONE", "none: its Capacity Block ends on time", ends=MOMENT,
+          notice="block"),
     Fault("UNKILLABLE_TASK", "containers do not stop when ordered", OK, "NONE", "reboot or replace",
           flags=frozenset({"unkillable"})),
     Fault("REBOOT_SLOW", "the next reboot takes a minute or more and fails its checks", OK, "NONE", "passes by itself",

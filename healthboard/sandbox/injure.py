@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from healthboard.sandbox import queue
 from healthboard.sandbox.entities import Instance, Shortage
 from healthboard.sandbox.faults import FAULTS, HOST, MOMENT, REBOOT, Fault
 from healthboard.sandbox.hardware import TYPES, digest
@@ -60,6 +61,8 @@ def inject(world: World, instance: Instance, code: str, gpu: int | None = None) 
         return
     for line in fault.lines:
         say(world, instance, index, line)
+    if fault.notice:
+        queue.NOTICES[fault.notice](world, instance)
     if fault.ends == MOMENT:
         return
     record = {"code": code, "gpu": index, "at": now, "id": uuid.uuid4().hex}
@@ -73,6 +76,7 @@ def inject(world: World, instance: Instance, code: str, gpu: int | None = None) 
             "NotBefore": now + 14 * 86400,
         }
         instance.events = [*instance.events, event]
+        queue.retirement(world, instance, event)
 
 
 def clear(world: World, instance: Instance, code: str, gpu: int | None = None) -> None:
@@ -89,6 +93,9 @@ def clear(world: World, instance: Instance, code: str, gpu: int | None = None) -
             say(world, instance, record["gpu"], line)
     instance.faults = [f for f in instance.faults if f not in gone]
     if "event" in fault.flags:
+        for event in instance.events:
+            if not event["Description"].startswith("["):
+                queue.retirement(world, instance, event, closed=True)
         instance.events = [
             {**e, "Description": "[Completed] " + e["Description"]} if not e["Description"].startswith("[") else e
             for e in instance.events

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from healthboard.sandbox import config as settings
-from healthboard.sandbox import control, dispatch
+from healthboard.sandbox import bus, control, dispatch
 from healthboard.sandbox.config import Config
 from healthboard.sandbox.fleet.build import build
 from healthboard.sandbox.nodes.crew import Crew
@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         if answer.status is None:
             self.close_connection = True
             return
-        self._send(answer.status, answer.content_type, answer.body, answer.request_id)
+        self._send(answer.status, answer.content_type, answer.body, answer.request_id, answer.query_error)
 
     def _body(self) -> bytes | None:
         length = int(self.headers.get("Content-Length") or 0)
@@ -89,12 +89,14 @@ class Handler(BaseHTTPRequestHandler):
     def _json(self, status: int, value: Any) -> None:
         self._send(status, "application/json", json.dumps(value).encode())
 
-    def _send(self, status: int, content_type: str, body: bytes, request_id: str = "") -> None:
+    def _send(self, status: int, content_type: str, body: bytes, request_id: str = "", query_error: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         if request_id:
             self.send_header("x-amzn-RequestId", request_id)
+        if query_error:
+            self.send_header("x-amzn-query-error", query_error)
         if self.close_connection:
             self.send_header("Connection", "close")
         # head and body in one packet: two would wait for each other (Nagle and delayed acknowledgement)
@@ -117,7 +119,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, sandbox: Sandbox, port: int) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.sandbox = sandbox
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.url = sandbox.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.engine: Engine
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -176,6 +178,7 @@ class Engine:
             for world in self.sandbox.worlds.values():
                 try:
                     tick(world)
+                    bus.tell(world)
                 except Exception:
                     log.exception("tick failed")
             if self.script:

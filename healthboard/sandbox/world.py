@@ -20,6 +20,7 @@ from healthboard.sandbox.entities import (
     Entity,
     Group,
     Instance,
+    Message,
     Provider,
     Reservation,
     Service,
@@ -54,13 +55,14 @@ class World:
         self.reservations: dict[str, Reservation] = {}
         self.tokens: dict[str, Token] = {}
         self.shortages: dict[str, Shortage] = {}
+        self.messages: dict[str, Message] = {}  # of the place's one queue, oldest first
         self.counters_by_id: dict[str, Counters] = {}
         self.container_of: dict[str, Container] = {}  # by instance id: the newest
         self._tables: dict[str, dict[str, Any]] = {
             "instance": self.instances, "container": self.containers, "task": self.tasks, "service": self.services,
             "cluster": self.clusters, "provider": self.providers, "group": self.groups, "template": self.templates,
             "activity": self.activities, "reservation": self.reservations, "token": self.tokens,
-            "shortage": self.shortages, "counters": self.counters_by_id,
+            "shortage": self.shortages, "message": self.messages, "counters": self.counters_by_id,
         }  # fmt: skip
         self.rng = random.Random(f"{sandbox.config.seed}/{account}/{region}")
 
@@ -155,6 +157,7 @@ class Sandbox:
         self.mode: str = self.store.setting("aws", "ok")
         self.rules: list[dict[str, Any]] = self.store.setting("rules", [])
         self.started_at = clock()
+        self.url = ""  # where it is served
         self.collected_at: float | None = None  # since when the nodes are known to the web server
         for account in config.accounts:
             for region in config.regions:

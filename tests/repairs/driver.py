@@ -25,7 +25,7 @@ from healthboard.sandbox.entities import Instance as Machine
 from healthboard.sandbox.injure import clear, inject
 from tests import factories
 from tests.sandbox.conftest import ACCOUNT, REGION, Fleet
-from workers.collect import ec2, ecs, store
+from workers.collect import ec2, ecs, events, store
 from workers.decide import breadth, instance, time
 from workers.repair import engine
 from workers.verify import carry
@@ -133,6 +133,8 @@ class Drive:
         account = store.account_of(ACCOUNT)
         ec2.collect(account, REGION)
         ecs.collect(account, REGION)
+        if self.fleet.world.messages:
+            events.collect(account, REGION)
 
     def report(self) -> None:
         """What the nodes' posters do, without their sockets."""

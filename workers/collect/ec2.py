@@ -171,6 +171,18 @@ def _mark_gone(account: Account, region: str, at: datetime, good_rounds: int) ->
     lost.filter(seen_at=None, first_seen_at__lt=since).update(gone_at=at)
 
 
+def store_some(account: Account, region: str, statuses: list[dict[str, Any]], at: datetime) -> None:
+    """State and checks of single instances that were asked for out of turn; what a later round told stays."""
+    told = {item.get("InstanceId"): item for item in statuses}
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).order_by("pk")
+    rows = rows.filter(account=account, region=region, gone_at=None, instance_id__in=[name for name in told if name])
+    fresh = [row for row in rows if row.seen_at is None or row.seen_at < at]
+    for row in fresh:
+        state = (told[row.instance_id].get("InstanceState") or {}).get("Name")
+        Instance.objects.filter(pk=row.pk).update(state=state or row.state, seen_at=at)
+    record.record_many("ec2", at, [_item(row, {}, told, at) for row in fresh])
+
+
 def _item(row: Instance, item: dict[str, Any], statuses: dict[str, dict[str, Any]], at: datetime) -> record.Item:
     """A running instance without a status row is unknown, not fine: the reader says so for each absent check."""
     status = statuses.get(row.instance_id) or {

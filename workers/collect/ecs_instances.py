@@ -52,6 +52,21 @@ def store_instances(
     return by_arn
 
 
+def store_some(cluster: Cluster, told: list[dict[str, Any]], at: datetime) -> None:
+    """Single instances that were asked for out of turn. One that we do not know, or know newer, is left alone."""
+    newest = _newest(told)
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("pool")
+    rows = rows.filter(cluster=cluster, gone_at=None, instance_id__in=list(newest)).order_by("pk")
+    known = {row.instance_id: row for row in rows if not _older(row, newest[row.instance_id])}
+    values = {name: _columns(cluster, newest[name], row, {}) for name, row in known.items()}
+    stored = store.upsert(Instance, known, values, {})
+    items = []
+    for name, row in stored.items():
+        events, readings = diagnosis.read_container_instance(newest[name], at=at)
+        items.append(record.Item(row, readings, events))
+    record.record_many("ecs", at, items)
+
+
 def _newest(told: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """By EC2 instance id; an agent that registered anew leaves an older row behind, which does not speak for it."""
     found: dict[str, dict[str, Any]] = {}

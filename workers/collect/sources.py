@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 
 from django.db.models import Case, F, Q, Value, When
@@ -17,7 +19,9 @@ from healthboard.fleet.sources import blind
 log = logging.getLogger(__name__)
 #: in seconds at speed 1, and where it is another
 INTERVAL_S = 60.0
-INTERVALS_S = {"dcgm": 30.0, "local": 15.0}
+INTERVALS_S = {"dcgm": 30.0, "local": 15.0, "events": 10.0}
+#: sources that actions rest on: how AWS answers there says whether it is in trouble
+RESTED_ON = frozenset({"ec2", "ecs", "autoscaling"})
 #: a round that tells less than this share of what was known is not believed
 SHARE = 0.5
 #: with fewer known ones than this, every answer but an empty one is believed
@@ -53,14 +57,23 @@ class Claim:
         )
         if self.source.watched_from is not None:
             row.filter(good_rounds__gte=WATCH_ROUNDS).update(watched_from=None)
-        if not note:
+        if not note and self.source.name in RESTED_ON:
             aws_answers.note(self.source.account, self.source.region, good=1)
 
     def failed(self, why: object, *, calls: int = 0) -> None:
         """We could not see: the source is blind until a round succeeds."""
         log.warning("%s %s %s: %s", self.source.account, self.source.region, self.source, why)
         Source.objects.filter(pk=self.source.pk).update(error=str(why)[:1000], good_rounds=0, calls=F("calls") + calls)
-        aws_answers.note(self.source.account, self.source.region, bad=1, error=f"{self.source}: {why}")
+        if self.source.name in RESTED_ON:
+            aws_answers.note(self.source.account, self.source.region, bad=1, error=f"{self.source}: {why}")
+
+    def dropped(self, reasons: Mapping[str, int]) -> None:
+        """Count messages that were not used. Call inside the transaction that settles them."""
+        if not reasons:
+            return
+        row = Source.objects.select_for_update().get(pk=self.source.pk)
+        row.dropped = dict(Counter(row.dropped) + Counter(reasons))
+        row.save(update_fields=["dropped"])
 
     def doubt(self, told: int, known: int, what: str) -> str:
         """Why a round that told so few of the known ones is not believed, or empty."""

@@ -10,6 +10,7 @@ from healthboard.celery import app
 from healthboard.fleet.models import Account, Source
 from workers.collect import ec2 as ec2_rounds
 from workers.collect import ecs as ecs_rounds
+from workers.collect import events as event_rounds
 from workers.collect import exporters as exporter_rounds
 from workers.collect import local_gpus, sources, store
 
@@ -41,9 +42,21 @@ def own_gpus() -> None:
     local_gpus.collect()
 
 
-def _start(task: str, name: str, collect: Callable[[Account, str], bool], source_id: int | None) -> None:
+@app.task(name="workers.collect.read_events")
+def events(source_id: int | None = None) -> None:
+    """EventBridge's events out of the place's queue. A place without a queue has no such source."""
+    _start("workers.collect.read_events", "events", event_rounds.collect, source_id, event_rounds.places)
+
+
+def _start(
+    task: str,
+    name: str,
+    collect: Callable[[Account, str], bool],
+    source_id: int | None,
+    listed: Callable[[], list[tuple[str, str]]] = aws.places,
+) -> None:
     try:
-        places = aws.places()
+        places = listed()
         if source_id is not None:
             source = Source.objects.select_related("account").filter(pk=source_id, name=name, scope="").first()
             if source is None or (source.account.account_id, source.region) not in places:

@@ -48,14 +48,22 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
             if when := r.attrs.get("not_before"):
                 claim.why += f"; not before {when}"
     for claim in claims.of("AWS_HEALTH_EVENT"):
-        _health_event(claim)
+        _health_event(evidence, claims, claim)
     _membership(evidence, claims)
     return _agent(evidence, claims)
 
 
-def _health_event(claim: Claim) -> None:
+def _health_event(evidence: Evidence, claims: Claims, claim: Claim) -> None:
     """AWS Health by its type: the worst of what is open."""
-    topics = {e.attrs.get("topic") for e in claim.events}
+    by_time = sorted(claim.events, key=lambda e: (e.last_at or e.at, e.attrs.get("topic") == "closed"))
+    newest = {str(e.attrs.get("arn") or e.text): e for e in by_time}
+    topics = {e.attrs.get("topic") for e in newest.values()} - {"closed"}
+    scheduled = [c for c in claims if c.code.startswith("EC2_EVENT_")]
+    if not topics or (topics == {"retirement"} and not scheduled and _completed(evidence, claim)):
+        claims.drop(claim)
+        return
+    if scheduled and "issue" not in topics:
+        claim.role = "companion"  # EC2's own status says it, and says when it is over
     if "issue" in topics:
         why = "AWS Health reports an issue of a zone or a service: many are concerned, replacements may not start"
         claim.set(Verdict.CORRELATED, Action.HOLD, why, "health-issue")
@@ -69,6 +77,15 @@ def _health_event(claim: Claim) -> None:
         claim.set(
             Verdict.WATCH, Action.WATCH, "AWS Health announces something that needs no decision now", "health-notice"
         )
+
+
+def _completed(evidence: Evidence, claim: Claim) -> bool:
+    """EC2 showed an event of its own since, and shows it no longer."""
+    for r in evidence.now_of("EC2_SCHEDULED_EVENT"):
+        before = evidence.history(r)[:-1]
+        if not r.value and any(x.value and x.last >= claim.last for x in before):
+            return True
+    return False
 
 
 def _check(claims: Claims, name: str, r: Reading) -> None:
@@ -90,6 +107,8 @@ def _named_by_ecs(claims: Claims) -> None:
     """An Xid that is known only as ECS's reason ends with the check that it was the reason of."""
     impaired = claims.of("ECS_ACCELERATED_COMPUTE_IMPAIRED")
     for claim in claims:
+        if not impaired and "ecs" in claim.sources and len(claim.sources) > 1:
+            claim.events = [e for e in claim.events if e.source != "ecs" or "named_by" not in e.attrs]
         if claim.code.startswith("XID_") and claim.sources == ("ecs",):
             if not impaired:
                 claims.drop(claim)

@@ -19,6 +19,7 @@ from healthboard.sandbox.calls import (
     ecs_instances,
     ecs_read,
     ecs_tasks,
+    sqs,
     sts,
 )
 from healthboard.sandbox.protocol.errors import AwsError
@@ -30,6 +31,7 @@ MODULES = {
     "ecs": (ecs_read, ecs_instances, ecs_tasks, ecs_change),
     "autoscaling": (autoscaling_read, autoscaling_change),
     "sts": (sts,),
+    "sqs": (sqs,),
 }
 READING = ("Describe", "List", "Get", "AssumeRole")
 

@@ -34,10 +34,19 @@ class AwsError(Exception):
         self.status = status or STATUS.get(code, 400)
 
 
+#: the names of shapes that differ from the codes of the time before JSON
+SHAPES = {"AWS.SimpleQueueService.NonExistentQueue": "QueueDoesNotExist"}
+
+
+def query_error(error: AwsError) -> str:
+    """The header by which clients of a service that once spoke the query protocol still see its old codes."""
+    return f"{error.code};{'Sender' if error.status < 500 else 'Receiver'}"
+
+
 def render(error: AwsError, protocol: str, request_id: str) -> tuple[int, str, bytes]:
     """(HTTP status, content type, body) of `error` in `protocol` (``ec2``, ``query`` or ``json``)."""
     if protocol == "json":
-        body = json.dumps({"__type": error.code, "message": error.message})
+        body = json.dumps({"__type": SHAPES.get(error.code, error.code), "message": error.message})
         return error.status, "application/x-amz-json-1.1", body.encode()
     code, message = escape(error.code), escape(error.message)
     if protocol == "ec2":

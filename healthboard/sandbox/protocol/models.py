@@ -7,7 +7,7 @@ from functools import cache
 import botocore.session
 from botocore.model import ServiceModel
 
-SERVICES = ("ec2", "ecs", "autoscaling", "sts")
+SERVICES = ("ec2", "ecs", "autoscaling", "sts", "sqs")
 _session = botocore.session.Session()
 
 

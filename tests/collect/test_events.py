@@ -1,0 +1,273 @@
+"""Events out of the queue: stored before they are deleted, once, and believed only as far as AWS itself says the same."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from healthboard import aws, clock
+from healthboard.config import BadSetting
+from healthboard.fleet import sources as sight
+from healthboard.fleet.models import HealthEvent, Instance, Interval, Source
+from healthboard.fleet.seeing import why_blind
+from tests.collect.conftest import ACCOUNTS, again, client, control, rounds
+from workers.collect import events, store
+
+pytestmark = pytest.mark.django_db
+REGION = "us-east-1"
+
+
+@pytest.fixture
+def fleet(sandbox, account):
+    rounds(account, count=2)
+    drain()
+    Source.objects.filter(name="events").delete()
+    return account
+
+
+def drain():
+    """Leave nothing of other tests in the queue."""
+    while messages := api().receive_message(QueueUrl=url(), MaxNumberOfMessages=10).get("Messages"):
+        for message in messages:
+            api().delete_message(QueueUrl=url(), ReceiptHandle=message["ReceiptHandle"])
+
+
+def api():
+    return client("sqs")
+
+
+def url():
+    return api().get_queue_url(QueueName=aws.SANDBOX_QUEUE)["QueueUrl"]
+
+
+def send(body):
+    api().send_message(QueueUrl=url(), MessageBody=body if isinstance(body, str) else json.dumps(body))
+
+
+def waiting() -> int:
+    answer = api().get_queue_attributes(QueueUrl=url(), AttributeNames=["All"])["Attributes"]
+    return int(answer["ApproximateNumberOfMessages"]) + int(answer["ApproximateNumberOfMessagesNotVisible"])
+
+
+def envelope(kind="EC2 Spot Instance Interruption Warning", source="aws.ec2", id="event-1", at=None, **detail):
+    return {
+        "version": "0", "id": id, "detail-type": kind, "source": source, "account": ACCOUNTS[0], "region": REGION,
+        "time": (at or clock.now()).isoformat(), "resources": [], "detail": detail,
+    }  # fmt: skip
+
+
+def state_change(row, version, connected, status="ACTIVE", **more):
+    detail = {
+        "ec2InstanceId": row.instance_id, "containerInstanceArn": row.container_arn, "version": version,
+        "agentConnected": connected, "status": status, "updatedAt": clock.now().isoformat(), **more,
+    }  # fmt: skip
+    return envelope("ECS Container Instance State Change", "aws.ecs", f"state-{version}", **detail)
+
+
+def one(pool="train"):
+    return Instance.objects.filter(pool__name=pool, ecs_status="ACTIVE").order_by("pk").first()
+
+
+def source():
+    return Source.objects.get(name="events")
+
+
+def read(account):
+    again()
+    return events.collect(account, REGION)
+
+
+def test_an_announcement_is_stored_and_only_then_deleted(fleet, monkeypatch):
+    row = one()
+    send(envelope(**{"instance-id": row.instance_id, "instance-action": "terminate"}))
+    real = store.settle
+
+    def fails(account, write):
+        real(account, write)
+        raise RuntimeError("killed after the commit")
+
+    monkeypatch.setattr(events.store, "settle", fails)
+    with pytest.raises(RuntimeError):
+        read(fleet)
+    assert waiting() == 1, "it is deleted only by somebody who knows that it is stored"
+    monkeypatch.setattr(events.store, "settle", lambda account, write: 1 / 0)  # and this time before it
+    visible_again()
+    with pytest.raises(ZeroDivisionError):
+        read(fleet)
+    monkeypatch.setattr(events.store, "settle", real)
+    visible_again()
+    assert read(fleet) and waiting() == 0
+    stored = HealthEvent.objects.get(instance=row)
+    assert (stored.code, stored.source, stored.count, stored.backlog) == ("EC2_SPOT_INTERRUPTION", "ec2", 1, False)
+
+
+def visible_again():
+    """What the visibility time-out does: nobody who received it says so any more."""
+    for message in api().receive_message(QueueUrl=url(), MaxNumberOfMessages=10).get("Messages", []):
+        api().change_message_visibility(QueueUrl=url(), ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+
+
+def test_a_duplicate_leaves_one_event_and_one_count(fleet):
+    row = one()
+    twice = envelope("EC2 Instance Rebalance Recommendation", **{"instance-id": row.instance_id})
+    for _ in range(2):
+        send(twice)
+        send(twice)
+        read(fleet)
+    assert HealthEvent.objects.get(instance=row).count == 1 and waiting() == 0
+
+
+def test_what_cannot_be_deleted_comes_again_and_is_said(fleet):
+    row = one()
+    send(envelope(**{"instance-id": row.instance_id}))
+    control_rules({"service": "sqs", "operation": "DeleteMessageBatch", "code": "AccessDenied"})
+    assert read(fleet) is False and "AccessDenied" in source().error and waiting() == 1
+    control_rules()
+    visible_again()
+    assert read(fleet) and HealthEvent.objects.filter(instance=row).count() == 1
+
+
+def control_rules(*rules):
+    from tests.collect.test_events import _sandbox
+
+    control(_sandbox[0], "rules", rules=list(rules))
+
+
+_sandbox: list = []
+
+
+@pytest.fixture(autouse=True)
+def the_sandbox(sandbox):
+    _sandbox[:] = [sandbox]
+
+
+def test_a_state_is_a_hint_that_ecs_is_asked_about(fleet):
+    row = one()
+    send(state_change(row, row.ecs_version + 5, False))
+    assert read(fleet)
+    after = Instance.objects.get(pk=row.pk)
+    assert after.agent_connected is True, "ECS itself says that the agent is connected"
+    assert not HealthEvent.objects.filter(instance=row).exists()
+    assert asked("DescribeContainerInstances") == 1
+
+
+def test_what_ecs_confirms_is_known_before_the_next_round(fleet):
+    row = one("solo")
+    client("ecs").update_container_instances_state(
+        cluster="gpu", containerInstances=[row.container_arn], status="DRAINING"
+    )
+    send(state_change(row, row.ecs_version + 1, True, "DRAINING"))
+    assert read(fleet)
+    assert Instance.objects.get(pk=row.pk).ecs_status == "DRAINING"
+    assert Interval.objects.get(instance=row, name="ECS_STATUS", until=None).value == "DRAINING"
+    client("ecs").update_container_instances_state(
+        cluster="gpu", containerInstances=[row.container_arn], status="ACTIVE"
+    )
+
+
+def asked(operation):
+    from tests.collect.conftest import SimpleNamespace  # noqa: F401
+
+    calls = control(_sandbox[0], "status")["calls"]
+    last = max(n for n, c in enumerate(calls) if c["operation"] == "ReceiveMessage")
+    return sum(1 for c in calls[last - 1 :] if c["operation"] == operation)
+
+
+def test_older_versions_and_placements_ask_nothing(fleet):
+    row = one()
+    send(state_change(row, row.ecs_version - 1, False, id="a"))
+    send(state_change(row, row.ecs_version + 1, True, runningTasksCount=7))
+    assert read(fleet)
+    assert asked("DescribeContainerInstances") == 0
+    assert source().dropped == {"older version": 1}
+    assert Instance.objects.get(pk=row.pk).agent_connected is True
+
+
+def test_an_ec2_state_is_asked_of_ec2(fleet):
+    row = one("solo")
+    send(envelope("EC2 Instance State-change Notification", **{"instance-id": row.instance_id, "state": "stopped"}))
+    later = clock.now() + timedelta(seconds=5)
+    with clock.virtual(later):
+        send(envelope("EC2 Instance State-change Notification", id="e2", **{"instance-id": row.instance_id, "state": "stopped"}))
+        assert read(fleet)
+    assert Instance.objects.get(pk=row.pk).state == "running"
+    assert asked("DescribeInstanceStatus") == 1
+
+
+def test_forged_and_odd_messages_are_dropped_with_a_reason_and_make_nothing(fleet):
+    row, before = one(), Instance.objects.count()
+    good = {"instance-id": row.instance_id}
+    odd = {
+        "not JSON": "{" * 50_000,
+        "not an event": "[1, 2]",
+        "another account or region": {**envelope(**good), "account": ACCOUNTS[1]},
+        "unexpected kind": {**envelope(**good), "source": "my.app"},
+        "no time": {**envelope(**good), "time": "soon"},
+        "from the future": envelope(at=clock.now() + timedelta(hours=1), **good),
+        "too old": envelope(at=clock.now() - timedelta(days=20), **good),
+        "names no instance": envelope(**{"instance-id": "i-1\u0000"}),
+        "unknown instance": envelope(**{"instance-id": "i-00000000000000bad"}),
+        "too large": "x" * 300_000,
+    }
+    for body in odd.values():
+        send(body)
+    assert read(fleet) and waiting() == 0
+    assert source().dropped == dict.fromkeys(odd, 1)
+    assert Instance.objects.count() == before and not HealthEvent.objects.exists()
+
+
+def test_an_old_event_is_recorded_and_wakes_nobody(fleet):
+    row = one()
+    Instance.objects.filter(pk=row.pk).update(evidence_at=None)
+    send(envelope(at=clock.now() - timedelta(hours=1), **{"instance-id": row.instance_id}))
+    assert read(fleet)
+    assert HealthEvent.objects.get(instance=row).backlog
+    assert Instance.objects.get(pk=row.pk).evidence_at is None
+
+
+@pytest.mark.parametrize(
+    "rule, word",
+    [
+        ({"operation": "GetQueueUrl", "code": "AWS.SimpleQueueService.NonExistentQueue"}, "NonExistentQueue"),
+        ({"operation": "ReceiveMessage", "code": "AccessDenied"}, "AccessDenied"),
+    ],
+)
+def test_a_lost_queue_is_a_blind_source_that_holds_nothing_else_and_recovers(fleet, rule, word):
+    assert read(fleet) and source().good_rounds == 1
+    control_rules({"service": "sqs", **rule})
+    assert read(fleet) is False
+    told = source()
+    assert word in told.error and told.good_rounds == 0
+    later = clock.now() + timedelta(seconds=11)
+    assert sight.blind(told, later) and not any("events" in why for why in why_blind(one(), later))
+    control_rules()
+    assert read(fleet)
+    told = source()
+    assert (told.error, told.good_rounds, sight.blind(told, clock.now())) == ("", 1, False)
+
+
+def test_a_second_round_at_once_finds_the_queue_claimed(fleet):
+    assert read(fleet) and events.collect(fleet, REGION) is False
+
+
+def test_without_a_queue_there_is_no_source(fleet, monkeypatch):
+    assert read(fleet)
+    monkeypatch.setenv("HEALTHBOARD_EVENTS_QUEUE", f"https://sqs.eu-west-1.amazonaws.com/{ACCOUNTS[0]}/mine")
+    assert events.places() == [] and not Source.objects.filter(name="events").exists()
+    assert events.collect(fleet, REGION) is False and not Source.objects.filter(name="events").exists()
+
+
+def test_the_setting_names_a_queue_or_says_what_is_wrong(monkeypatch):
+    one, other = (f"https://sqs.{region}.amazonaws.com/{ACCOUNTS[0]}/q" for region in ("us-east-1", "eu-west-1"))
+    monkeypatch.setenv("HEALTHBOARD_EVENTS_QUEUE", f"{one},{other}")
+    assert aws.event_queue(ACCOUNTS[0], "eu-west-1") == other and aws.event_queue(ACCOUNTS[1], "eu-west-1") == ""
+    monkeypatch.setenv("HEALTHBOARD_EVENTS_QUEUE", "plain-name")
+    assert aws.event_queue(ACCOUNTS[1], "eu-west-1") == "plain-name"
+    monkeypatch.setenv("HEALTHBOARD_EVENTS_QUEUE", "https://example.com/q")
+    with pytest.raises(BadSetting, match="neither the name nor the URL"):
+        aws.event_queue(ACCOUNTS[0], "us-east-1")
+    monkeypatch.delenv("HEALTHBOARD_EVENTS_QUEUE")
+    monkeypatch.setenv("HEALTHBOARD_MODE", "aws")
+    assert aws.event_queue(ACCOUNTS[0], "us-east-1") == ""
