@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from django.db.models import Count
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from healthboard import clock
 from healthboard.audit import chain
@@ -21,7 +21,7 @@ from healthboard.repairs.states import State as RepairState
 
 
 class Numbers:
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         yield from self._fleet()
         yield from self._work()
         yield from self._sources()
@@ -62,18 +62,24 @@ class Numbers:
             out.add_metric([pool], count)
         yield out
 
-    def _sources(self) -> Iterator[GaugeMetricFamily]:
+    def _sources(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         now = clock.now()
         labels = ["source", "account", "region", "scope"]
         ages = GaugeMetricFamily("healthboard_source_age_seconds", "Since the source last told", labels=labels)
         blinds = GaugeMetricFamily("healthboard_source_blind", "1 if the source is blind", labels=labels)
+        drops = CounterMetricFamily(
+            "healthboard_source_dropped_messages", "Messages that were not used", labels=[*labels, "reason"]
+        )
         for source in Source.objects.select_related("account").order_by("pk"):
             values = [source.name, source.account.account_id, source.region, source.scope]
             if source.succeeded_at is not None:
                 ages.add_metric(values, max((now - source.succeeded_at).total_seconds(), 0))
             blinds.add_metric(values, int(blind(source, now)))
+            for reason, count in sorted(source.dropped.items()):
+                drops.add_metric([*values, reason], count)
         yield ages
         yield blinds
+        yield drops
         last = (
             Instance.objects.exclude(evaluated_at=None).order_by("-evaluated_at").values_list("evaluated_at", flat=True)
         )

@@ -42,7 +42,7 @@ SECONDS = {task.split(".")[1]: seconds for task, seconds in TICKS.values() if ta
 @page
 def system(request: HttpRequest) -> HttpResponse:
     mark = [
-        list(Source.objects.values_list("pk", "succeeded_at", "error")),
+        list(Source.objects.values_list("pk", "succeeded_at", "error", "dropped")),
         list(Breaker.objects.filter(released_at=None).values_list("pk", flat=True)),
         list(Pause.objects.filter(ended_at=None).values_list("pk", "until")),
         list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),

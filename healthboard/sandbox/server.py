@@ -11,8 +11,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from healthboard.sandbox import config as settings
 from healthboard.sandbox import bus, control, dispatch
+from healthboard.sandbox import config as settings
 from healthboard.sandbox.config import Config
 from healthboard.sandbox.fleet.build import build
 from healthboard.sandbox.nodes.crew import Crew

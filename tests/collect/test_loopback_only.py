@@ -27,7 +27,8 @@ socket.getaddrinfo = watch
 from healthboard import aws
 for changing in (False, True):
     for service, call in (("ec2", "describe_instances"), ("ecs", "list_clusters"),
-                          ("autoscaling", "describe_auto_scaling_groups"), ("sts", "get_caller_identity")):
+                          ("autoscaling", "describe_auto_scaling_groups"), ("sts", "get_caller_identity"),
+                          ("sqs", "list_queues")):
         client = aws.client(service, account="111122223333", region="us-east-1", changing=changing)
         getattr(client, call)()
         key = client._request_signer._credentials.access_key

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from healthboard.api.node_schema import Report
-from healthboard.diagnosis import ec2, ecs, node_report
+from healthboard.diagnosis import aws_events, ec2, ecs, node_report
 from healthboard.diagnosis.evaluate import evaluate
 from healthboard.diagnosis.signals import Context, Reading
 from healthboard.sandbox.entities import Instance
@@ -42,6 +42,11 @@ def assessed(fleet: Fleet, one: Instance):
     ):
         events += new_events
         readings += new_readings
+    for message in fleet.world.messages.values():
+        told = json.loads(message.text)
+        for read in (ecs.read_event, aws_events.read):
+            found, _ = read(told)
+            events += [event for event in found if event.instance == one.id]
     context = Context(
         instance=one.id,
         architecture="hopper",

@@ -22,6 +22,7 @@ def test_it_speaks_the_protocol_that_botocore_chose_for_each_service():
         "ecs": "json",
         "autoscaling": "query",
         "sts": "query",
+        "sqs": "json",
     }
 
 

@@ -24,6 +24,11 @@ def get_queue_url(world: World, p: dict[str, Any]) -> dict[str, Any]:
     return {"QueueUrl": f"{world.sandbox.url}/{world.account}/{queue.NAME}"}
 
 
+def list_queues(world: World, p: dict[str, Any]) -> dict[str, Any]:
+    url = f"{world.sandbox.url}/{world.account}/{queue.NAME}"
+    return {"QueueUrls": [url] if queue.NAME.startswith(p.get("QueueNamePrefix") or "") else []}
+
+
 def get_queue_attributes(world: World, p: dict[str, Any]) -> dict[str, Any]:
     _queue(world, p)
     now = world.now()
