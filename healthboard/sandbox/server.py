@@ -137,6 +137,7 @@ class Engine:
             for world in self.sandbox.worlds.values():
                 if not world.instances:
                     build(world)
+                bus.tell(world)  # what is there from the start is known, not told
             self.sandbox.flush()
         self.crew = Crew(self.sandbox)
         self.script = Script(self.sandbox) if config.script else None

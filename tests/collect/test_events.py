@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from datetime import timedelta
 
 import pytest
@@ -13,8 +12,11 @@ from healthboard.config import BadSetting
 from healthboard.fleet import sources as sight
 from healthboard.fleet.models import HealthEvent, Instance, Interval, Source
 from healthboard.fleet.seeing import why_blind
+from healthboard.sandbox.calls.ecs_common import container_arn
+from healthboard.sandbox.config import parse_pools
 from tests import factories
-from tests.collect.conftest import ACCOUNTS, again, client, control
+from tests.collect.conftest import ACCOUNTS, again, client
+from tests.sandbox.conftest import Fleet
 from workers.collect import events, store
 
 pytestmark = pytest.mark.django_db
@@ -22,29 +24,30 @@ REGION = "us-east-1"
 
 
 @pytest.fixture
+def sandbox(tmp_path, monkeypatch):
+    """In this process, and nothing moves in it by itself."""
+    made = Fleet(tmp_path, pools=parse_pools("train=group:1"))
+    monkeypatch.setenv("HEALTHBOARD_HOME", str(tmp_path))
+    monkeypatch.setattr(aws, "READ_ATTEMPTS", 1)
+    monkeypatch.setattr(aws, "_clients", {})
+    yield made
+    made.stop()
+
+
+@pytest.fixture
 def row(sandbox, account):
-    """One of the sandbox's machines, as the collectors know it; nothing waits in the queue."""
-    drain()
-    (arn, *_) = client("ecs").list_container_instances(cluster="gpu", filter="agentConnected==true")[
-        "containerInstanceArns"
-    ]
-    told = client("ecs").describe_container_instances(cluster="gpu", containerInstances=[arn])["containerInstances"][0]
+    """The sandbox's machine, as the collectors know it."""
+    one = sandbox.pool("train")[0]
+    container = sandbox.container(one)
     return factories.instance(
-        factories.pool(account=account, region=REGION), instance_id=told["ec2InstanceId"], container_arn=arn,
-        ecs_version=told["version"], ecs_status=told["status"], seen_at=clock.now(),
+        factories.pool(account=account, region=REGION), instance_id=one.id, seen_at=clock.now(),
+        container_arn=container_arn(sandbox.world, container), ecs_version=container.version,
     )  # fmt: skip
 
 
 @pytest.fixture
 def fleet(row):
     return row.account
-
-
-def drain():
-    """Leave nothing of other tests in the queue."""
-    while messages := api().receive_message(QueueUrl=url(), MaxNumberOfMessages=10).get("Messages"):
-        for message in messages:
-            api().delete_message(QueueUrl=url(), ReceiptHandle=message["ReceiptHandle"])
 
 
 def api():
@@ -57,11 +60,6 @@ def url():
 
 def send(body):
     api().send_message(QueueUrl=url(), MessageBody=body if isinstance(body, str) else json.dumps(body))
-
-
-def waiting() -> int:
-    answer = api().get_queue_attributes(QueueUrl=url(), AttributeNames=["All"])["Attributes"]
-    return int(answer["ApproximateNumberOfMessages"]) + int(answer["ApproximateNumberOfMessagesNotVisible"])
 
 
 def envelope(kind="EC2 Spot Instance Interruption Warning", source="aws.ec2", id="event-1", at=None, **detail):
@@ -88,10 +86,9 @@ def read(account):
     return events.collect(account, REGION)
 
 
-def test_an_announcement_is_stored_and_only_then_deleted(fleet, row, monkeypatch):
+def test_an_announcement_is_stored_and_only_then_deleted(sandbox, fleet, row, monkeypatch):
     """Killed before the commit, and killed between commit and deleting: it comes again, and is stored once."""
     real = store.settle
-    monkeypatch.setattr(events, "HIDDEN_S", 0)  # what the visibility time-out does, without the wait
     send(envelope(**{"instance-id": row.instance_id, "instance-action": "terminate"}))
 
     def before(account, write):
@@ -105,9 +102,10 @@ def test_an_announcement_is_stored_and_only_then_deleted(fleet, row, monkeypatch
         monkeypatch.setattr(events.store, "settle", killed)
         with pytest.raises(Killed):
             read(fleet)
-        assert (HealthEvent.objects.count(), waiting()) == (stored, 1)
+        assert (HealthEvent.objects.count(), len(sandbox.world.messages)) == (stored, 1)
+        comes_again(sandbox)
     monkeypatch.setattr(events.store, "settle", real)
-    assert read(fleet) and waiting() == 0
+    assert read(fleet) and not sandbox.world.messages
     stored = HealthEvent.objects.get(instance=row)
     assert (stored.code, stored.source, stored.count, stored.backlog) == ("EC2_SPOT_INTERRUPTION", "ec2", 1, False)
 
@@ -116,38 +114,38 @@ class Killed(Exception):
     pass
 
 
-def test_a_duplicate_leaves_one_event_and_one_count(fleet, row):
+def comes_again(sandbox):
+    """The visibility time-out passes; the sandbox divides it by its speed."""
+    sandbox.clock.offset += events.HIDDEN_S / sandbox.engine.config.speed + 0.1
+
+
+def test_a_duplicate_leaves_one_event_and_one_count(sandbox, fleet, row):
     twice = envelope("EC2 Instance Rebalance Recommendation", **{"instance-id": row.instance_id})
     for _ in range(2):
         send(twice)
         send(twice)
         read(fleet)
-    assert HealthEvent.objects.get(instance=row).count == 1 and waiting() == 0
+    assert HealthEvent.objects.get(instance=row).count == 1 and not sandbox.world.messages
 
 
-def test_what_cannot_be_deleted_comes_again_and_is_said(sandbox, fleet, row, monkeypatch):
-    monkeypatch.setattr(events, "HIDDEN_S", 0)
+def test_what_cannot_be_deleted_comes_again_and_is_said(sandbox, fleet, row):
     send(envelope(**{"instance-id": row.instance_id}))
     spoil(sandbox, operation="DeleteMessageBatch", code="AccessDenied")
-    assert read(fleet) is False and "AccessDenied" in source().error and waiting() == 1
-    control(sandbox, "rules", rules=[])
-    assert read(fleet) and waiting() == 0 and HealthEvent.objects.get(instance=row).count == 1
+    assert read(fleet) is False and "AccessDenied" in source().error
+    sandbox.engine.sandbox.set_rules([])
+    comes_again(sandbox)
+    assert read(fleet) and not sandbox.world.messages and HealthEvent.objects.get(instance=row).count == 1
 
 
 def spoil(sandbox, **rule):
-    control(sandbox, "rules", rules=[{"service": "sqs", **rule}])
+    sandbox.engine.sandbox.set_rules([{"service": "sqs", **rule}])
 
 
 def asked(sandbox, operation):
     """How often the last round of events asked AWS for it."""
-    calls = [c["operation"] for c in control_status(sandbox)]
+    calls = [call[4] for call in sandbox.engine.sandbox.store.calls()]
     last = len(calls) - 1 - calls[::-1].index("ReceiveMessage")
     return calls[last:].count(operation)
-
-
-def control_status(sandbox):
-    with urllib.request.urlopen(f"{sandbox.url}/_sandbox/status", timeout=10) as answer:
-        return json.loads(answer.read())["calls"]
 
 
 def test_a_state_is_a_hint_that_ecs_is_asked_about(sandbox, fleet, row):
@@ -159,17 +157,12 @@ def test_a_state_is_a_hint_that_ecs_is_asked_about(sandbox, fleet, row):
     assert asked(sandbox, "DescribeContainerInstances") == 1
 
 
-def test_what_ecs_confirms_is_known_before_the_next_round(fleet, row):
-    client("ecs").update_container_instances_state(
-        cluster="gpu", containerInstances=[row.container_arn], status="DRAINING"
-    )
-    send(state_change(row, row.ecs_version + 1, True, "DRAINING"))
+def test_what_ecs_confirms_is_known_before_the_next_round(sandbox, fleet, row):
+    sandbox.drain(sandbox.pool("train")[0])
+    sandbox.advance(0.5)  # the sandbox tells of it
     assert read(fleet)
     assert Instance.objects.get(pk=row.pk).ecs_status == "DRAINING"
     assert Interval.objects.get(instance=row, name="ECS_STATUS", until=None).value == "DRAINING"
-    client("ecs").update_container_instances_state(
-        cluster="gpu", containerInstances=[row.container_arn], status="ACTIVE"
-    )
 
 
 def test_older_versions_and_placements_ask_nothing(sandbox, fleet, row):
@@ -197,7 +190,7 @@ def test_an_ec2_state_is_asked_of_ec2(sandbox, fleet, row):
     assert asked(sandbox, "DescribeInstanceStatus") == 1
 
 
-def test_forged_and_odd_messages_are_dropped_with_a_reason_and_make_nothing(fleet, row):
+def test_forged_and_odd_messages_are_dropped_with_a_reason_and_make_nothing(sandbox, fleet, row):
     before = Instance.objects.count()
     good = {"instance-id": row.instance_id}
     odd = {
@@ -214,7 +207,7 @@ def test_forged_and_odd_messages_are_dropped_with_a_reason_and_make_nothing(flee
     }
     for body in odd.values():
         send(body)
-    assert read(fleet) and waiting() == 0
+    assert read(fleet) and not sandbox.world.messages
     assert source().dropped == dict.fromkeys(odd, 1)
     assert Instance.objects.count() == before and not HealthEvent.objects.exists()
 
@@ -242,7 +235,7 @@ def test_a_lost_queue_is_a_blind_source_that_holds_nothing_else_and_recovers(san
     assert word in told.error and told.good_rounds == 0
     later = clock.now() + timedelta(seconds=21)
     assert sight.blind(told, later) and not any("events" in why for why in why_blind(row, later))
-    control(sandbox, "rules", rules=[])
+    sandbox.engine.sandbox.set_rules([])
     assert read(fleet)
     told = source()
     assert (told.error, told.good_rounds, sight.blind(told, clock.now())) == ("", 1, False)

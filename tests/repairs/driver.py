@@ -33,7 +33,7 @@ from workers.verify import carry
 #: calls that change something, as the sandbox logs them
 CHANGING = invariants.CHANGING
 SPEED = 30.0
-COLLECT_S, LOOK_S, BREADTH_S = 5.0, 10.0, 10.0
+COLLECT_S, EVENTS_S, LOOK_S, BREADTH_S = 5.0, 15.0, 10.0, 10.0
 #: what a healthy node waits longer: bystanders only take time
 QUIET_S = 12.0
 
@@ -70,7 +70,7 @@ class Drive:
         if not others:
             _only_ours(self.fleet)
         self.crew = self.fleet.engine.crew
-        self.due = {"collect": 0.0, "look": 0.0, "breadth": 0.0}
+        self.due = {"collect": 0.0, "events": 0.0, "look": 0.0, "breadth": 0.0}
         self.hands: list[Callable[[], Any]] = []  # what others do, asked at every step
         self.working = True  # repairs are carried on
         self.one_pass: Callable[[], None] = lambda: None  # from then on a claim takes one step at most
@@ -133,7 +133,7 @@ class Drive:
         account = store.account_of(ACCOUNT)
         ec2.collect(account, REGION)
         ecs.collect(account, REGION)
-        if self.fleet.world.messages:
+        if self.fleet.world.messages and self._turn("events", EVENTS_S):
             events.collect(account, REGION)
 
     def report(self) -> None:
