@@ -10,7 +10,7 @@ import pytest
 from healthboard import aws, clock
 from healthboard.config import BadSetting
 from healthboard.fleet import sources as sight
-from healthboard.fleet.models import HealthEvent, Instance, Interval, Source
+from healthboard.fleet.models import AwsMinute, HealthEvent, Instance, Interval, Source
 from healthboard.fleet.seeing import why_blind
 from healthboard.sandbox.calls.ecs_common import container_arn
 from healthboard.sandbox.config import parse_pools
@@ -234,6 +234,7 @@ def test_a_lost_queue_is_a_blind_source_that_holds_nothing_else_and_recovers(san
     told = source()
     assert word in told.error and told.good_rounds == 0
     later = clock.now() + timedelta(seconds=21)
+    assert not AwsMinute.objects.filter(bad__gt=0).exists(), "a queue of ours says nothing about how AWS is"
     assert sight.blind(told, later) and not any("events" in why for why in why_blind(row, later))
     sandbox.engine.sandbox.set_rules([])
     assert read(fleet)
