@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0005_condemned_serial'),
+        ('fleet', '0006_pool_rolling_out'),
     ]
 
     operations = [
