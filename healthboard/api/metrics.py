@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from healthboard import clock
 from healthboard.audit import chain
+from healthboard.cases import alarm
 from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
@@ -98,6 +99,11 @@ class Numbers:
             fine.add_metric([pulse.name], int(pulse.ok))
         yield ages
         yield fine
+        standing = alarm.standing()
+        out = GaugeMetricFamily("healthboard_invariants_broken", "Broken invariants", labels=["acknowledged"])
+        out.add_metric(["no"], sum(not one["seen_by"] for one in standing))
+        out.add_metric(["yes"], sum(bool(one["seen_by"]) for one in standing))
+        yield out
         if end := chain.end():
             head = GaugeMetricFamily("healthboard_audit_head", "Position of the audit chain's end", labels=["hash"])
             head.add_metric([end.hash], end.position)

@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject
 
 from healthboard import clock, pages
+from healthboard.cases import alarm
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.fleet.models import Source
@@ -28,6 +29,7 @@ class Frame:
     blind: list[Source]
     waiting: int
     breakers: int
+    alarms: list[str]  # broken invariants that nobody has acknowledged
 
     @property
     def acting(self) -> bool:
@@ -50,7 +52,7 @@ class Attach:
 
 
 def frame(request: HttpRequest) -> Frame:
-    """Four small queries, once a request."""
+    """Five small queries, once a request."""
     found = getattr(request, "_frame", None)
     if found is None:
         now = clock.now()
@@ -59,6 +61,7 @@ def frame(request: HttpRequest) -> Frame:
             blind=[source for source in Source.objects.select_related("account") if blind(source, now)],
             waiting=access.within(request.user, Case.objects.filter(state=State.WAITING)).count(),
             breakers=Breaker.objects.filter(released_at=None).count(),
+            alarms=alarm.unseen(),
         )
     return found
 
@@ -68,7 +71,7 @@ def frame_version(request: HttpRequest) -> str:
     switch = seen.switch
     return pages.version(
         switch and [switch.acting, switch.stopped, switch.changed_at], [s.pk for s in seen.blind], seen.waiting,
-        seen.breakers, _looks(request),
+        seen.breakers, seen.alarms, _looks(request),
     )  # fmt: skip
 
 

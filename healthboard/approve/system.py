@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST
 from healthboard import clock
 from healthboard.approve.context import frame
 from healthboard.approve.web import actor_of, log_in_again, see_other
-from healthboard.cases import answers
+from healthboard.cases import alarm, answers
 from healthboard.cases.models import Case
 from healthboard.celery import TICKS, every
 from healthboard.diagnosis import catalogue
@@ -47,6 +47,7 @@ def system(request: HttpRequest) -> HttpResponse:
         list(Pause.objects.filter(ended_at=None).values_list("pk", "until")),
         list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),
         list(Pulse.objects.values_list("name", "at", "ok")),
+        alarm.standing(),
     ]
     return live(request, "system.html", version(mark), lambda: context(request))
 
@@ -72,6 +73,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
         "pools": _budgets(request),
         "invariants": Pulse.objects.filter(name="invariants").first(),
+        "standing": alarm.standing(),
         "audit": Pulse.objects.filter(name="audit").first(),
         "versions": _versions(),
         "may": _may(request),
@@ -80,7 +82,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
 
 def _may(request: HttpRequest) -> dict[str, str | None]:
     """Per form: None, or why this person may not send it."""
-    may = {verb: access.why_not(request.user, verb) for verb in ("stop", "resume", "release", "pause")}
+    may = {verb: access.why_not(request.user, verb) for verb in ("stop", "resume", "release", "pause", "decide")}
     return {**may, "acting": may["resume"] and "To switch acting on or off takes the role admin."}
 
 
@@ -185,6 +187,12 @@ def release_breaker(request: HttpRequest, pk: int) -> HttpResponse:
             brakes.release_breaker(pk, actor_of(request), _reason(request))
 
     return _do(request, "Released.", act)
+
+
+@page
+@require_POST
+def acknowledge(request: HttpRequest) -> HttpResponse:
+    return _do(request, "Acknowledged.", lambda: alarm.acknowledge(actor_of(request), _reason(request)))
 
 
 @page

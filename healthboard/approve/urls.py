@@ -17,6 +17,7 @@ urlpatterns = [
     path("system/resume/", system.resume, name="resume"),
     path("system/acting/", system.acting, name="acting"),
     path("system/breakers/<int:pk>/release/", system.release_breaker, name="release_breaker"),
+    path("system/invariants/acknowledge/", system.acknowledge, name="acknowledge"),
     path("system/pauses/<int:pk>/end/", system.end_pause, name="end_pause"),
     path("condemned/", condemned.condemned, name="condemned"),
     path("condemned/<int:pk>/lift/", condemned.lift, name="lift"),

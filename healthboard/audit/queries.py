@@ -33,7 +33,7 @@ def within(user: Any, found: QuerySet[AuditRow]) -> QuerySet[AuditRow]:
 
 def rows(params: dict[str, str], user: Any) -> QuerySet[AuditRow]:
     """`who` and `verb` match a part; `since` and `until` are dates (UTC, both included); a bad value is left out."""
-    found = within(user, AuditRow.objects.order_by("-pk"))
+    found = within(user, AuditRow.objects.select_related("seal").order_by("-pk"))
     if params.get("who"):
         found = found.filter(actor__icontains=params["who"])
     if params.get("verb"):
@@ -65,6 +65,8 @@ def verbs() -> list[str]:
 
 
 def as_dict(row: AuditRow) -> dict[str, Any]:
+    """One exported row; `position` and `hash` are null until it is sealed (`rows` reads them along)."""
+    seal = getattr(row, "seal", None)
     return {
         "id": row.pk,
         "at": row.at,
@@ -80,4 +82,6 @@ def as_dict(row: AuditRow) -> dict[str, Any]:
         "summary": row.summary,
         "request_id": row.request_id,
         "payload_hash": row.payload_hash,
+        "position": seal.position if seal else None,
+        "hash": seal.hash if seal else None,
     }

@@ -1,43 +1,54 @@
-"""What must always hold, read from the database (and in the sandbox from AWS's own call log). See docs/invariants.md.
+"""What must always hold, read from the database and the audit chain. See docs/invariants.md.
 
 `check()` returns one sentence for each broken invariant and is read-only; the command `check_invariants` and a tick
-run it.
+run it. What AWS itself saw is read by `cases.calls`.
 """
 
 from __future__ import annotations
 
-import json
-import urllib.request
-from collections import Counter
-from collections.abc import Iterator
-from datetime import timedelta
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from django.conf import settings
-from django.db.models import Count, Q
+from django.db import DatabaseError
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
 
-from healthboard import clock, config
-from healthboard.audit.models import AuditRow
-from healthboard.audit.record import digest
-from healthboard.cases.models import Decision
+from healthboard import clock
+from healthboard.audit import chain, heads
+from healthboard.cases import calls
+from healthboard.cases.calls import CHANGING, STUCK
+from healthboard.cases.models import Case, Decision, Evidence
 from healthboard.fleet.models import Owner
-from healthboard.notices.outbox import announce
 from healthboard.repairs.models import Call, Occupancy, Repair
 from healthboard.repairs.states import OPEN, State
 
-#: an open repair that nobody looked at for so long is stuck
-STUCK = timedelta(minutes=15)
-CHANGING = {
-    "RunInstances", "TerminateInstances", "RebootInstances", "StopInstances", "StartInstances",
-    "UpdateContainerInstancesState", "DeregisterContainerInstance", "StopTask", "EnterStandby", "ExitStandby",
-    "DetachInstances", "AttachInstances", "TerminateInstanceInAutoScalingGroup", "SetDesiredCapacity",
-}  # fmt: skip
+__all__ = ["CHANGING", "check"]
+
+log = logging.getLogger(__name__)
+#: positions at the end of the audit chain that each check walks
+TAIL = 2_000
 #: exceptions that a named person may allow at the irreversible step
 NAMED = {"terminate_first", "force_tasks", "dead_host", "unkillable"}
 
 
 def check() -> list[str]:
-    rules = (inv1, inv2, inv3, inv4, inv5, inv6, inv7, inv8, inv9, payloads)
-    return [sentence for rule in rules for sentence in rule()]
+    """One sentence for each broken rule. A row so odd that a rule cannot read it breaks that rule, and no other.
+    Raises DatabaseError where the database cannot be read."""
+    rules = (inv1, inv2, inv3, inv4, inv5, calls.inv6, inv7, inv8, inv9, calls.orphans, audit)
+    return [sentence for rule in rules for sentence in _told(rule)]
+
+
+def _told(rule: Callable[[], Iterator[str]]) -> list[str]:
+    told: list[str] = []
+    try:
+        for sentence in rule():
+            told.append(sentence)
+    except DatabaseError:
+        raise
+    except Exception as error:
+        log.exception("rule %s", rule.__name__)
+        told.append(f"{rule.__name__.upper()}: cannot be read to its end: {type(error).__name__}: {error}")
+    return told
 
 
 def inv1() -> Iterator[str]:
@@ -47,17 +58,18 @@ def inv1() -> Iterator[str]:
 
 
 def inv2() -> Iterator[str]:
-    for taken in Occupancy.objects.select_related("repair__instance", "pool"):
-        if taken.units and taken.out_before + taken.units > taken.allowed:
+    held: dict[int, list[Occupancy]] = {}  # by pool: units that are out at the time of the take that is looked at
+    taken_in_order = Occupancy.objects.filter(units__gt=0).select_related("pool").order_by("taken_at", "pk")
+    for taken in taken_in_order:
+        if taken.out_before + taken.units > taken.allowed:
             yield (
                 f"INV2: repair {taken.repair_id} took {taken.pool} to {taken.out_before + taken.units} out "
                 f"of {taken.allowed} allowed"
             )
-        overlapping = Occupancy.objects.filter(pool=taken.pool, units__gt=0, taken_at__lte=taken.taken_at).filter(
-            Q(released_at=None) | Q(released_at__gt=taken.taken_at)
-        )
-        if taken.units and overlapping.count() > max(taken.allowed, 1):
-            yield f"INV2: {overlapping.count()} repairs at once in {taken.pool} at {taken.taken_at:%H:%M:%S}"
+        out = held.setdefault(taken.pool_id, [])
+        out[:] = [one for one in out if one.released_at is None or one.released_at > taken.taken_at] + [taken]
+        if len(out) > max(taken.allowed, 1):
+            yield f"INV2: {len(out)} repairs at once in {taken.pool} at {taken.taken_at:%H:%M:%S}"
     for repair in Repair.objects.exclude(state__in=OPEN).filter(occupancy__released_at=None, occupancy__isnull=False):
         yield f"INV2: closed repair {repair.pk} still holds a unit"
 
@@ -73,9 +85,9 @@ def inv3() -> Iterator[str]:
         done = {
             s.name for s in repair.steps.all() if s.state == "DONE" and s.ended_at and s.ended_at <= call.intended_at
         }
-        if "replacement" not in done and "terminate_first" not in repair.allowed:
+        if "replacement" not in done and "terminate_first" not in _words(repair.allowed):
             yield f"INV3: {call.operation} of {call.target} before its replacement served (repair {repair.pk})"
-        if "tasks" not in done and not NAMED & set(repair.allowed):
+        if "tasks" not in done and not NAMED & _words(repair.allowed):
             yield f"INV3: {call.operation} of {call.target} before its tasks had left (repair {repair.pk})"
 
 
@@ -101,33 +113,20 @@ def inv5() -> Iterator[str]:
             yield f"INV5: decision {decision.pk} of case {decision.case_id} was not carried out"
     for decision in people.filter(outcome="PENDING", case__state="CLOSED"):
         yield f"INV5: decision {decision.pk} is pending on a closed case"
-
-
-def inv6() -> Iterator[str]:
-    lost = Call.objects.filter(answered_at=None).exclude(repair__state__in=OPEN)
-    for call in lost:
-        yield f"INV6: {call.operation} on {call.target} (repair {call.repair_id}) has no outcome"
-    made = _sandbox_log()
-    if made:
-        intended = Counter(Call.objects.values_list("operation", "target"))
-        launched = Counter(Repair.objects.exclude(replacement=None).values_list("replacement__instance_id", flat=True))
-        for (operation, target), count in made.items():
-            ours = intended[operation, target]
-            if operation == "RunInstances":
-                ours = launched[target] and max(
-                    Call.objects.filter(operation="RunInstances", repair__replacement__instance_id=target).count(), 1
-                )
-            if ours and count > ours:
-                yield f"INV6: AWS saw {count} {operation} on {target}, {ours} were intended"
+    for decision in people.filter(outcome="REFUSED", outcome_why=""):
+        yield f"INV5: decision {decision.pk} of case {decision.case_id} was refused without a reason"
 
 
 def inv7() -> Iterator[str]:
-    for decision in Decision.objects.filter(kind="auto").select_related("case"):
-        used = decision.case.evidence.filter(hash=decision.evidence_hash).order_by("-at").first()
-        if used is None:
+    kept = Evidence.objects.filter(case=OuterRef("case"), hash=OuterRef("evidence_hash")).order_by("-at")
+    rested = Decision.objects.filter(kind="auto").annotate(used=Subquery(kept.values("verdict")[:1]))
+    for decision in rested.select_related("case"):
+        if decision.used is None:
             yield f"INV7: decision {decision.pk} rests on evidence that is not kept"
-        elif used.verdict != "HARDWARE" and decision.action != "DIAGNOSE" and decision.case.mode != "auto":
-            yield f"INV7: decision {decision.pk} was taken by policy on {used.verdict}"
+        elif decision.used in ("UNKNOWN", "HEALTHY"):
+            yield f"INV7: decision {decision.pk} was taken by policy on evidence that reads {decision.used}"
+        elif decision.used != "HARDWARE" and decision.action != "DIAGNOSE" and decision.case.mode != "auto":
+            yield f"INV7: decision {decision.pk} was taken by policy on {decision.used}"
 
 
 def inv8() -> Iterator[str]:
@@ -136,39 +135,30 @@ def inv8() -> Iterator[str]:
         yield f"INV8: repair {repair.pk} of {repair.instance} stands still since {repair.next_at:%Y-%m-%d %H:%M:%S}"
     for repair in Repair.objects.filter(state=State.ASKING, why_waiting=""):
         yield f"INV8: repair {repair.pk} asks without saying what"
+    for repair in Repair.objects.filter(carried_back_at=None, closed_at__lt=late):
+        yield f"INV8: repair {repair.pk} ended at {repair.closed_at:%Y-%m-%d %H:%M:%S}, and its case was never told"
+    carried = Repair.objects.filter(Q(state__in=OPEN) | Q(carried_back_at=None), decision__case=OuterRef("pk"))
+    for case in Case.objects.filter(~Exists(carried), state="DECIDED", changed_at__lt=late):
+        yield f"INV8: {case} is decided, and no repair carries it out"
 
 
 def inv9() -> Iterator[str]:
     bad = Call.objects.filter(
         Q(repair__owner__in=[Owner.BATCH, Owner.OTHER, Owner.UNKNOWN]) | Q(repair__instance__is_self=True)
     )
-    for call in bad:
+    for call in bad.select_related("repair"):
         yield f"INV9: {call.operation} on {call.target}, owner {call.repair.owner} (repair {call.repair_id})"
 
 
-def payloads() -> Iterator[str]:
-    for row in AuditRow.objects.exclude(payload=None).order_by("-pk")[:500]:
-        if digest(row.payload) != row.payload_hash:
-            yield f"AUDIT: the payload of row {row.pk} was changed"
+def audit() -> Iterator[str]:
+    """The newest part of the chain; all of it is what `verify_audit` walks."""
+    last = chain.end()
+    for sentence in chain.verify(since=max(last.position - TAIL, 0) if last else 0).broken:
+        yield f"AUDIT: {sentence}"
+    if behind := heads.behind():
+        yield f"AUDIT: {behind}"
 
 
-def alarm(broken: list[str]) -> None:
-    """Tell operators, once for each hour in which something is broken."""
-    announce(
-        key=f"invariants-{clock.now():%Y-%m-%d-%H}", kind="invariant", to="operators",
-        subject=f"{len(broken)} broken invariants", body="\n".join(broken[:20]), link="/system/",
-    )  # fmt: skip
-
-
-def _sandbox_log() -> Counter[tuple[str, str]]:
-    """Changing calls that the sandbox's AWS carried out; empty where there is no sandbox."""
-    if not settings.SANDBOX:
-        return Counter()
-    try:
-        endpoint = (config.run_dir() / "sandbox.url").read_text().strip()
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(f"{endpoint}/_sandbox/status", timeout=10) as answer:
-            calls = json.load(answer)["calls"]
-    except (OSError, ValueError, KeyError):
-        return Counter()
-    return Counter((c["operation"], c["target"]) for c in calls if c["operation"] in CHANGING and c["outcome"] == "ok")
+def _words(value: Any) -> set[str]:
+    """What a JSON list of words holds, whatever else is in it."""
+    return {one for one in value if isinstance(one, str)} if isinstance(value, list) else set()
