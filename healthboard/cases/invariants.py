@@ -92,9 +92,9 @@ def inv3() -> Iterator[str]:
 
 
 def inv4() -> Iterator[str]:
-    launches = (
-        Call.objects.filter(operation="RunInstances").values("repair_id").annotate(n=Count("token", distinct=True))
-    )
+    # one that EC2 refused for want of capacity has launched nothing: the next zone is another intent
+    intents = Call.objects.filter(operation="RunInstances", outcome__in=["", "ok", "unknown"])
+    launches = intents.values("repair_id").annotate(n=Count("token", distinct=True))
     for row in launches.filter(n__gt=1):
         yield f"INV4: repair {row['repair_id']} has {row['n']} launch intents"
     shared = Repair.objects.exclude(replacement=None).values("replacement").annotate(n=Count("pk")).filter(n__gt=1)

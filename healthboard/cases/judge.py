@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from typing import Any
 
-from healthboard import clock
+from healthboard.cases import tries
 from healthboard.diagnosis.signals import Assessment
 from healthboard.fleet.models import Instance, Owner
 from healthboard.policies.matching import Resolved
 from healthboard.policies.reading import BAD, Reread
 from healthboard.policies.resolve import resolve
-from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import TOUCHABLE, recipe
-from healthboard.repairs.states import State as RepairState
 
 #: what EC2's own checks see, and a group therefore replaces by itself
 GROUP_SEES = (
@@ -38,7 +37,11 @@ class Circumstances:
     owner: str
     untouchable: str = ""  # why nothing may be done, not even by a person's word
     group_replaces: bool = False  # its group replaces by itself what EC2's own checks see
-    ended_24h: int = 0  # repairs of the last day that ended, well or not
+    ended_24h: int = 0  # repairs of the last day that ended, well or not, of all that took its place
+    links: int = 1  # how many instances took its place one after the other, itself included
+    tried: Sequence[str] = ()  # what was done to it within the last day
+    replaced: str = ""  # the instance that it replaced within the last day
+    replaced_for: str = ""  # and for what class of fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,12 @@ def judge(instance: Instance, seen: Reread) -> Judgement:
 
 
 def circumstances(instance: Instance) -> Circumstances:
+    links = tries.slot(instance)
+    before, fault = tries.replaced(instance)
     return Circumstances(
         owner=str(instance.owner), untouchable=untouchable(instance), group_replaces=_group_replaces(instance),
-        ended_24h=_ended_24h(instance),
+        ended_24h=tries.ended(links), links=len(links), tried=tries.tried(instance), replaced=before,
+        replaced_for=fault,
     )  # fmt: skip
 
 
@@ -79,10 +85,29 @@ def narrow(a: Assessment, policy: Resolved, given: Circumstances) -> Judgement:
         mode, why = "ask", f"{action} is not possible for {Owner(given.owner).label}: a person decides"
     if mode == "auto" and dead and values.get("dead_host") != "auto":
         mode, why = "ask", "its agent is away, so its work cannot be drained: the policy asks a person"
-    limit = values.get("tries_24h")
-    if mode == "auto" and limit is not None and given.ended_24h >= limit:
-        mode, why = "ask", f"{given.ended_24h} repairs within 24 hours did not keep it healthy: a person decides"
+    if mode == "auto" and (reason := _tried_enough(a, values, given)):
+        mode, why = "ask", reason
+    if mode == "auto" and not watch:
+        rung, reason = tries.heavier(action, given.owner, list(values.get("ladder") or []), given.tried)
+        if reason:
+            mode, why = "ask", f"{reason}: a person decides"
+        elif rung != action:
+            action, why = rung, f"{why}; {rung} instead of {action}, which was tried within 24 hours"
     return Judgement(mode, action, why, given, watch=watch, dead_host=dead)
+
+
+def _tried_enough(a: Assessment, values: Mapping[str, Any], given: Circumstances) -> str:
+    limit = values.get("tries_24h")
+    if limit is not None and given.ended_24h >= limit:
+        where = f", counted over the {given.links} instances that took this place" if given.links > 1 else ""
+        return f"{given.ended_24h} repairs within 24 hours did not keep it healthy{where}: a person decides"
+    shown = {tries.fault_class(f.code) for f in a.findings if f.verdict in BAD}
+    if given.replaced and given.replaced_for in shown:
+        return (
+            f"it replaced {given.replaced} for the same kind of fault ({given.replaced_for}): the machine may not be "
+            "the cause, so a person decides"
+        )
+    return ""
 
 
 def _cannot_drain(a: Assessment) -> bool:
@@ -117,11 +142,3 @@ def _group_replaces(instance: Instance) -> bool:
         and pool.replaces_by_itself
         and instance.group_state == "InService"
     )
-
-
-def _ended_24h(instance: Instance) -> int:
-    since = clock.now() - timedelta(hours=24)
-    return Repair.objects.filter(
-        instance=instance, state__in=[RepairState.SUCCEEDED, RepairState.FAILED], closed_at__gt=since,
-        action__in=["REBOOT", "REPLACE", "RELOCATE"],
-    ).count()  # fmt: skip

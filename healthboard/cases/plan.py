@@ -12,7 +12,7 @@ from healthboard.audit.record import digest
 from healthboard.cases.judge import Judgement
 from healthboard.fleet.models import Instance, Owner, Task
 from healthboard.fleet.seeing import why_blind
-from healthboard.repairs import brakes, budget
+from healthboard.repairs import brakes, budget, zones
 from healthboard.repairs.recipes import STEPS, minutes, recipe
 
 ACTION_TITLES = {
@@ -51,7 +51,7 @@ def build(instance: Instance, judged: Judgement, values: dict[str, Any], action:
         "tasks": tasks,
         "tasks_total": sum(t["count"] for t in tasks),
         "blockers": _blockers(instance, action, judged, steps),
-        "warnings": _warnings(instance, judged, tasks),
+        "warnings": _warnings(instance, action, judged, tasks),
         "replacement": _replacement(instance, action, judged),
         "loses": LOST.get(action, []),
         "undo": _undo(action),
@@ -144,8 +144,16 @@ def _blockers(instance: Instance, action: str, judged: Judgement, steps: tuple[s
     return found
 
 
-def _warnings(instance: Instance, judged: Judgement, tasks: list[dict[str, Any]]) -> list[str]:
+def _warnings(instance: Instance, action: str, judged: Judgement, tasks: list[dict[str, Any]]) -> list[str]:
     found = []
+    if action == "REPLACE" and (
+        why := zones.trouble(instance.account, instance.region, instance.zone, instance.instance_type)
+    ):
+        where = {
+            Owner.TEMPLATE: "the replacement is launched in another of the pool's zones, if there is one",
+            Owner.GROUP: "its group chooses the zone itself",
+        }
+        found.append(f"Zone {instance.zone} is in trouble ({why}): {where.get(Owner(instance.owner), 'see there')}")
     if judged.dead_host:
         found.append(
             "The agent is away: a drain moves nothing by itself. Its tasks count as gone only once each runs elsewhere."

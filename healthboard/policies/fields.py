@@ -87,7 +87,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "tries_24h", "Tries in 24 hours", "Modes", "count", 2,
-        "Repairs of one instance within 24 hours before a person is asked. 0: a person is always asked.",
+        "Repairs within 24 hours of one instance, or of those that took its place one after the other, before a "
+        "person is asked. 0: a person is always asked.",
         "min", least=0, most=10,
     ),
     Setting(
@@ -125,7 +126,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "repairs_per_hour", "Repairs per hour", "Budget", "count", None,
-        "Automatic repairs that may start in a pool within an hour.",
+        "Repairs that may start in a pool within an hour.",
         "min", least=0, most=1000, optional=True,
     ),
     Setting(

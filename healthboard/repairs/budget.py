@@ -24,6 +24,7 @@ class Usage:
     allowed: int
     ours: tuple[str, ...]  # instance ids under repair that hold a unit
     others: tuple[str, ...]  # out for other reasons
+    serving: int = 0  # in service and under no repair
 
     @property
     def out(self) -> int:
@@ -52,7 +53,7 @@ def usage(pool: Pool, values: dict[str, Any]) -> Usage:
     members = Instance.objects.filter(pool=pool, gone_at=None).exclude(
         state__in=["terminated", "shutting-down"], container_arn=""
     )
-    ours, others, registered = [], [], 0
+    ours, others, registered, serving = [], [], 0, 0
     for row in members:
         if row.pk in replacements:
             continue
@@ -61,13 +62,15 @@ def usage(pool: Pool, values: dict[str, Any]) -> Usage:
             ours.append(row.instance_id)
         elif not row.serving:
             others.append(row.instance_id)
+        else:
+            serving += 1
     missing = set(held) - {m.pk for m in members}
     ours += list(Instance.objects.filter(pk__in=missing).values_list("instance_id", flat=True))
     if pool.kind == Pool.Kind.GROUP and pool.desired is not None:
         size = pool.desired + sum(1 for r in open_repairs if r[3].get("decremented"))
     else:
         size = registered
-    return Usage(size, allowed_out(size, values), tuple(ours), tuple(others))
+    return Usage(size, allowed_out(size, values), tuple(ours), tuple(others), serving)
 
 
 def take(repair: Repair, values: dict[str, Any]) -> str | None:
@@ -89,6 +92,9 @@ def take(repair: Repair, values: dict[str, Any]) -> str | None:
     else:
         names = ", ".join((*seen.ours, *seen.others)[:6])
         return f"Budget of {pool.name}: {seen.out} of {seen.allowed} allowed are out ({names})"
+    floor = int(values.get("minimum_healthy") or 0)
+    if units and seen.serving - 1 < floor:  # also where members are missing altogether, which are nobody's out
+        return f"Keep serving: {seen.serving} instances of {pool.name} serve, and {floor} must stay"
     if values.get("one_zone_at_a_time"):
         zones = set(running.values_list("repair__instance__zone", flat=True)) - {instance.zone}
         if zones:

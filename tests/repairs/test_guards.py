@@ -11,7 +11,7 @@ from django.db import connection
 from healthboard import aws
 from healthboard.repairs.models import Call
 from tests.repairs.driver import ACCOUNT, REGION
-from workers.repair.steps.replace import token_for
+from workers.repair.steps.launch import token_for
 
 ROOT = Path(__file__).resolve().parents[1]
 GUARDS = {
@@ -34,6 +34,25 @@ GUARDS = {
         "repairs/test_undo.py",
         "test_evidence_that_clears_undoes_a_repair_before_its_irreversible_step",
     ),
+    "tries of the slot": ("cases/test_tries.py", "test_the_repairs_of_a_slot_are_counted_together"),
+    "same fault again": ("cases/test_tries.py", "test_the_same_kind_of_fault_on_the_replacement_stops_and_asks"),
+    "repairs per hour": ("cases/test_velocity.py", "test_repairs_per_hour_count_also_when_the_earlier_ones_are_over"),
+    "one zone": ("cases/test_velocity.py", "test_one_zone_at_a_time"),
+    "floor": ("cases/test_velocity.py", "test_members_that_are_missing_altogether_do_not_lower_the_floor"),
+    "breaker for AWS": ("cases/test_breakers.py", "test_lasting_trouble_with_aws_opens_a_breaker_once"),
+    "breaker for blindness": (
+        "cases/test_breakers.py",
+        "test_sources_that_stay_blind_under_an_open_repair_open_a_breaker",
+    ),
+    "protected mode": (
+        "cases/test_breakers.py",
+        "test_launches_that_fail_in_a_row_put_the_pool_into_protected_mode",
+    ),
+    "watching anew": (
+        "cases/test_watching_anew.py",
+        "test_after_a_gap_or_a_jump_ahead_full_rounds_come_first",
+    ),
+    "backlog": ("cases/test_watching_anew.py", "test_ten_thousand_old_events_open_no_case_and_a_fresh_one_does"),
     "blind sources": ("repairs/test_others.py", "test_blind_sources_hold_what_is_scheduled"),
     "intent row": ("repairs/test_guards.py", "test_every_changing_call_was_intended_and_committed_before"),
     "token": ("repairs/test_guards.py", "test_a_launch_that_is_repeated_is_the_same_launch"),

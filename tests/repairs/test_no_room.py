@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from healthboard import clock
@@ -107,6 +109,8 @@ def test_without_capacity_the_drained_machine_is_kept_and_a_person_is_asked(solo
     assert solo.fleet.container(machine).status == "DRAINING" and machine.state == "running"
     assert solo.calls() == {DRAIN: 1}
     assert {c["key"] for c in repair.facts["choices"]} == {"wait_longer", "terminate_first", "undo"}
+    told = Counter(repair.launches.values_list("outcome", flat=True))
+    assert told == {"NO_CAPACITY": 3, "FAILED": 1}, "tried in each zone of the pool, and counted as one failed launch"
     solo.sound()
 
 
@@ -148,6 +152,8 @@ def test_a_group_without_capacity_keeps_the_machine_and_asks(train):
     repair = train.asking(machine, within=600)
     assert repair.step == "replacement" and "capacity" in repair.why_waiting
     assert machine.state == "running" and train.group().members[machine.id]["state"] == "Standby"
+    assert "zones in trouble" in repair.why_waiting, "the group chooses its zones itself, and is told"
+    assert "FAILED" in repair.launches.values_list("outcome", flat=True)
     assert {c["key"] for c in repair.facts["choices"]} == {"wait_longer", "terminate_first", "undo"}
     train.sound()
 
@@ -193,6 +199,7 @@ def test_a_replacement_of_another_type_asks(solo):
     solo.fleet.world.instances[new].type = "g6e.12xlarge"
     repair = solo.asking(machine)
     assert "g6e.12xlarge" in repair.why_waiting and machine.state == "running"
+    assert repair.launches.get().outcome == "FAILED", "one of the launches that put a pool into protected mode"
 
 
 def test_a_replacement_on_condemned_hardware_asks(solo):

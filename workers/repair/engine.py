@@ -25,7 +25,7 @@ from healthboard.repairs.states import State
 from workers.repair.look import AwsTrouble
 from workers.repair.results import Ask, Climb, Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
-from workers.repair.steps import leave, prepare, reboot, replace, undo
+from workers.repair.steps import launch, leave, prepare, reboot, replace, undo
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ PASSES = 12
 HANDLERS = {
     "recheck": prepare.recheck, "room": prepare.room, "keep": prepare.keep,
     "drain": leave.drain, "standby": leave.standby, "step_aside": leave.step_aside, "tasks": leave.tasks,
-    "launch": replace.launch, "replacement": replace.replacement, "detach": replace.detach,
+    "launch": launch.launch, "replacement": replace.replacement, "detach": replace.detach,
     "terminate": replace.terminate, "deregister": replace.deregister, "watch": replace.watch,
     "reboot": reboot.reboot, "stop": reboot.stop, "start": reboot.start, "boot": reboot.boot,
     "diagnose": reboot.diagnose, "soak": reboot.soak, "rejoin": reboot.rejoin, "activate": reboot.activate,

@@ -1,100 +1,24 @@
-"""Start the replacement, prove that it serves, and end the old machine."""
+"""Prove that the replacement serves, and end the old machine."""
 
 from __future__ import annotations
 
-import hashlib
+import re
 from datetime import datetime, timedelta
 
 from healthboard import clock
-from healthboard.repairs import lifecycle
+from healthboard.repairs import launches, lifecycle
+from healthboard.repairs.models import Launch
+from workers.repair import zones
 from workers.repair.look import ask_aws
 from workers.repair.results import Ask, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
+from workers.repair.steps.launch import FIRST, failed
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice
 from workers.repair.steps.prepare import still_bad
 
-NO_CAPACITY = (
-    "InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "ReservationCapacityExceeded",
-    "InsufficientReservedInstanceCapacity", "MaxSpotInstanceCountExceeded", "Unsupported",
-)  # fmt: skip
-_FIRST = _choice("terminate_first", "Terminate first, then start the replacement", "terminate_first")
-
-
-def token_for(repair_id: int, number: int) -> str:
-    """Derived, so that a repeat after a crash is the same launch; at most 64 ASCII characters."""
-    return "healthboard-" + hashlib.sha256(f"{repair_id}:{number}".encode()).hexdigest()[:48]
-
-
-def launch(run: Run) -> Result:
-    """RunInstances from the frozen template version, with the stored token: a repeat returns the same instance."""
-    made = run.repair.calls.filter(operation="RunInstances")
-    open_ones = [c for c in made if c.outcome in ("", "ok", "unknown")]
-    if run.repair.replacement_id:
-        return Done(f"{run.repair.replacement} starts")
-    if open_ones and open_ones[-1].outcome == "ok" and run.facts.get("launched_id"):
-        return _bind(run, run.facts["launched_id"])
-    number = run.facts.get("launch_number", 1)
-    request = run.facts.get("launch_request") or _request(run, number)
-    if "launch_request" not in run.facts:
-        run.remember(launch_request=request, launch_number=number)
-    outcome, answer = run.change(
-        "ec2", "RunInstances", request, token=request["ClientToken"],
-    )  # fmt: skip
-    if outcome == "ok":
-        instance_id = answer["Instances"][0]["InstanceId"]
-        run.remember(launched_id=instance_id)
-        return _bind(run, instance_id)
-    if outcome == "unknown" or PASSING.search(outcome):
-        if run.late("launch_timeout_s", 900):
-            return Ask(f"EC2 does not answer the launch clearly: {outcome}.", (_AGAIN, _UNDO))
-        return Wait(5, f"EC2 answered {outcome}; the same request with the same token is sent again")
-    if outcome in NO_CAPACITY:
-        run.remember(no_capacity=f"{outcome}: {answer.get('message', '')}")
-        if run.late("launch_timeout_s", 900):
-            return Ask(
-                f"No capacity for {run.instance.instance_type}: {outcome}. The drained machine is kept.",
-                (_choice("wait_longer", "Keep trying"), *(() if run.look.gone else (_FIRST, _UNDO))),
-            )
-        return Wait(60, f"no capacity for a replacement ({outcome}); the drained machine is kept, trying again")
-    return Ask(f"EC2 refused the launch: {outcome} {answer.get('message', '')}", (_AGAIN, _UNDO))
-
-
-def _request(run: Run, number: int) -> dict:
-    old, tags = run.look.ec2, run.look.tags
-    request = {
-        "LaunchTemplate": {
-            "LaunchTemplateId": run.instance.template_id,
-            "Version": run.instance.template_version,
-        },
-        "InstanceType": run.instance.instance_type,
-        "MinCount": 1,
-        "MaxCount": 1,
-        "ClientToken": token_for(run.repair.pk, number),
-        "TagSpecifications": [
-            {
-                "ResourceType": "instance",
-                "Tags": [
-                    {"Key": k, "Value": v} for k, v in sorted(tags.items())
-                    if not k.startswith("aws:") and not k.startswith("healthboard:")
-                ] + [
-                    {"Key": "healthboard:managed", "Value": "true"},
-                    {"Key": "healthboard:repair", "Value": str(run.repair.pk)},
-                ],
-            }
-        ],
-    }  # fmt: skip
-    if old.get("SubnetId"):
-        request["SubnetId"] = old["SubnetId"]
-    elif run.instance.zone:
-        request["Placement"] = {"AvailabilityZone": run.instance.zone}
-    return request
-
-
-def _bind(run: Run, instance_id: str) -> Result:
-    if lifecycle.assign_replacement(run.repair, instance_id) is None:
-        return Ask(f"{instance_id} is bound to another repair already.", (_UNDO,))
-    return Done(f"{instance_id} starts")
+#: as EC2 names the zone in which it has no capacity
+_ZONE = re.compile(r"requested \(([a-z]{2}(?:-[a-z]+)+-\d[a-z])\)")
 
 
 def replacement(run: Run) -> Result:
@@ -104,11 +28,11 @@ def replacement(run: Run) -> Result:
         if found is None:
             if run.late("launch_timeout_s", 900):
                 why = run.facts.get("group_says") or "the group has launched nothing"
-                return Ask(
-                    f"No replacement: {why}. The drained machine is kept.",
-                    (_choice("wait_longer", "Wait longer"), *(() if run.look.gone else (_FIRST, _UNDO))),
-                )
-            return Wait(5, run.facts.get("group_says") or "the group is starting a replacement")
+                return failed(run, Ask(
+                    f"No replacement: {_with_zones(run, why)}. The drained machine is kept.",
+                    (_choice("wait_longer", "Wait longer"), *(() if run.look.gone else (FIRST, _UNDO))),
+                ))  # fmt: skip
+            return Wait(5, _with_zones(run, run.facts.get("group_says") or "the group is starting a replacement"))
     new = run.repair.replacement
     new.refresh_from_db()
     problem = why_not_serving(run, new)
@@ -119,18 +43,22 @@ def replacement(run: Run) -> Result:
             return Wait(5, f"{new} serves; soaking")
         soaked = clock.now() - datetime.fromisoformat(since)
         if soaked >= run.span("soak_s", 300):
+            launches.note(run.repair, Launch.Outcome.SERVED, zone=new.zone)
             return Done(f"{new} serves in {new.zone}, soaked for {soaked.total_seconds():.0f} s")
         return Wait(5, f"{new} serves; soaking")
     if run.facts.get("serving_since"):
         run.remember(serving_since=None)  # soak means without a break
+    choices = (_choice("wait_longer", "Wait longer"), _UNDO)
     if problem.final:
-        return Ask(problem.why, (_choice("wait_longer", "Wait longer"), _UNDO))
+        return failed(run, Ask(problem.why, choices), new.zone)
     if run.late("launch_timeout_s", 900):
-        return Ask(
-            f"The replacement {new} does not serve: {problem.why}",
-            (_choice("wait_longer", "Wait longer"), _UNDO),
-        )
+        return failed(run, Ask(f"The replacement {new} does not serve: {problem.why}", choices), new.zone)
     return Wait(5, f"{new}: {problem.why}")
+
+
+def _with_zones(run: Run, why: str) -> str:
+    """A group chooses its zones itself; what is known against them is said."""
+    return "; ".join(filter(None, (why.rstrip("."), zones.told(run))))
 
 
 def launched_by_group(run: Run) -> str | None:
@@ -145,7 +73,10 @@ def launched_by_group(run: Run) -> str | None:
         if activity["StartTime"] < after or not activity["Description"].startswith("Launching a new EC2 instance"):
             continue
         if activity["StatusCode"] in ("Failed", "Cancelled"):
-            run.remember(group_says=activity.get("StatusMessage") or "its launch failed")
+            said = activity.get("StatusMessage") or "its launch failed"
+            run.remember(group_says=said)
+            for zone in set(_ZONE.findall(said)) if "apacity" in said else ():
+                launches.note(run.repair, Launch.Outcome.NO_CAPACITY, zone=zone, why=said)
             continue
         instance_id = activity["Description"].rsplit(":", 1)[-1].strip()
         if instance_id.startswith("i-") and lifecycle.assign_replacement(run.repair, instance_id):

@@ -1,0 +1,95 @@
+"""What was tried before, on an instance and in its slot: the chain of an instance, the one it replaced, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from django.db.models import Q, QuerySet
+
+from healthboard import clock
+from healthboard.fleet.models import Instance
+from healthboard.repairs.models import Repair
+from healthboard.repairs.recipes import recipe
+from healthboard.repairs.states import CLOSED, State
+
+WITHIN = timedelta(hours=24)
+ACTIONS = ("REBOOT", "REPLACE", "RELOCATE")
+#: links of a chain that are followed back
+LINKS = 20
+#: codes that show the same kind of fault; every other code is a class of its own
+CLASSES = {
+    "a GPU that is gone": (
+        "XID_79", "GPU_FALLEN_OFF_BUS", "NVML_GPU_IS_LOST", "GPU_MISSING", "GPU_COUNT_SHORT", "ECS_GPU_COUNT_SHORT",
+        "ECS_ZERO_GPUS_REGISTERED",
+    ),
+    "GPU memory": (
+        "XID_48", "XID_63", "XID_64", "XID_94", "XID_95", "XID_140", "ROW_REMAP_FAILURE", "ROW_REMAP_PENDING",
+        "ECC_UNCORRECTED", "SRAM_THRESHOLD", "PAGE_RETIREMENT",
+    ),
+    "NVLink": ("XID_74", "XID_136", *(f"XID_{n}" for n in range(144, 151)), "NVLINK_DISCOVERY_FAILED", "FABRIC_UNHEALTHY"),
+    "the GPU system processor": ("XID_119", "XID_120"),
+    "the host": ("EC2_SYSTEM_IMPAIRED", "EC2_EVENT_INSTANCE_RETIREMENT", "EC2_EVENT_INSTANCE_STOP"),
+}  # fmt: skip
+_CLASS = {code: name for name, codes in CLASSES.items() for code in codes}
+
+
+def fault_class(code: str) -> str:
+    return _CLASS.get(code, code)
+
+
+def slot(instance: Instance) -> list[int]:
+    """Keys of the instance, of the one that it replaced, of the one that that one replaced …; the newest first."""
+    found = [instance.pk]
+    while len(found) < LINKS:
+        before = Repair.objects.filter(replacement=found[-1]).order_by("-pk").values_list("instance", flat=True).first()
+        if before is None or before in found:
+            break
+        found.append(before)
+    return found
+
+
+def ended(links: list[int]) -> int:
+    """Repairs of these instances that ended within 24 hours.
+
+    One that was undone after it had changed something was a try as well: a fault that comes and goes has an end.
+    """
+    counted = Q(state__in=[State.SUCCEEDED, State.FAILED]) | Q(state=State.CANCELLED, calls__isnull=False)
+    return _ended(links).filter(counted).distinct().count()
+
+
+def tried(instance: Instance) -> list[str]:
+    """Actions that were carried out on this instance within 24 hours."""
+    found: set[str] = set()
+    for repair in _ended([instance.pk]).filter(Q(state=State.SUCCEEDED) | Q(irreversible=True)):
+        found |= {repair.action, *repair.facts.get("tried", [])}
+    return sorted(found)
+
+
+def replaced(instance: Instance) -> tuple[str, str]:
+    """(which instance it replaced within 24 hours, for what class of fault); empty texts where it replaced none."""
+    before = (
+        Repair.objects.filter(replacement=instance, state__in=CLOSED, opened_at__gt=clock.now() - WITHIN)
+        .select_related("instance", "decision__case")
+        .order_by("-pk")
+        .first()
+    )
+    decision = getattr(before, "decision", None)
+    return (str(before.instance), fault_class(decision.case.code)) if decision is not None else ("", "")
+
+
+def heavier(action: str, owner: str, ladder: Sequence[str], done: Collection[str]) -> tuple[str, str]:
+    """(action, why a person decides): what was done already is not done again, but the next rung of the ladder."""
+    if action not in ladder:
+        return action, f"{action} was tried within 24 hours" if action in done else ""
+    least = max((ladder.index(a) + 1 for a in done if a in ladder), default=0)
+    for rung in ladder[max(least, ladder.index(action)) :]:
+        if recipe(rung, owner):
+            return rung, ""
+    said = " and ".join(a for a in ladder if a in done)
+    return action, f"{said} was tried within 24 hours, and the ladder has nothing heavier" if said else ""
+
+
+def _ended(links: list[int]) -> QuerySet[Repair]:
+    since = clock.now() - WITHIN
+    return Repair.objects.filter(instance__in=links, state__in=CLOSED, closed_at__gt=since, action__in=ACTIONS)
