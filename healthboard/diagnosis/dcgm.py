@@ -182,7 +182,8 @@ def gpu_readings(fields: dict[str, float], gpu: str | None, *, at: Any, source: 
 
 
 def _flag(fields: dict[str, float], name: str) -> bool | None:
-    return fields[name] > 0 if name in fields else None
+    """A flag is 0 or 1; what is neither is unknown."""
+    return {0: False, 1: True}.get(fields.get(name, -1))
 
 
 def _standing_still(rounds: list[list[Sample]], step: float) -> list[Event]:

@@ -21,33 +21,46 @@ _ALIASES = {
     "ECC_DBE_AGGREGATE_TOTAL": "ECC_DBE_AGG_TOTAL",
     "XID_ERROR": "XID_ERRORS",
 }
-#: Words of DCGM's health watches and diagnostics -> our code; None is known and says nothing.
+#: Words of DCGM's health watches and diagnostics -> our code. Of its names only those of failures count: a field's name
+#: says nothing about its value.
 _HEALTH: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
     (code, re.compile(pattern, re.IGNORECASE))
     for code, pattern in (
-        ("ROW_REMAP_FAILURE", r"row remap(?:ping)? (?:has )?fail|remapping failure|failed to remap|ROW_REMAP_FAILURE"),
-        ("ROW_REMAP_PENDING", r"pending row remap|row remap(?:ping)?s? (?:is |are )?pending|PENDING_ROW_REMAP"),
-        ("SRAM_THRESHOLD", r"SRAM.{0,40}threshold.{0,20}exceeded|exceeded.{0,20}SRAM.{0,20}threshold|SRAM_THRESHOLD"),
-        ("INFOROM_CORRUPT", r"infoROM (?:is )?corrupt|CORRUPT_INFOROM"),
-        ("PAGE_RETIREMENT", r"pending (?:retired )?page|page retire|retired pages|RETIRED_PAGES"),
-        ("GPU_FALLEN_OFF_BUS", r"fallen off (?:the )?bus|FALLEN_OFF_BUS"),
+        (
+            "ROW_REMAP_FAILURE",
+            r"row remap(?:ping)? (?:has )?fail|remapping failure|failed to remap|DCGM_FR_ROW_REMAP_FAILURE",
+        ),
+        ("ROW_REMAP_PENDING", r"pending row remap|row remap(?:ping)?s? (?:is |are )?pending|DCGM_FR_PENDING_ROW_REMAP"),
+        (
+            "SRAM_THRESHOLD",
+            r"SRAM.{0,40}threshold.{0,20}exceeded|exceeded.{0,20}SRAM.{0,20}threshold|DCGM_FR_SRAM_THRESHOLD",
+        ),
+        ("INFOROM_CORRUPT", r"infoROM (?:is )?corrupt|DCGM_FR_CORRUPT_INFOROM"),
+        (
+            "PAGE_RETIREMENT",
+            r"pending (?:retired )?page|page retire|retired pages|DCGM_FR_(?:PENDING_PAGE_RETIREMENTS|RETIRED_PAGES\w*|DBE_PENDING\w*)",
+        ),
+        ("GPU_FALLEN_OFF_BUS", r"fallen off (?:the )?bus|DCGM_FR_FALLEN_OFF_BUS"),
         ("NVML_GPU_IS_LOST", r"GPU_IS_LOST|GPU is lost"),
         (
             "ECC_UNCORRECTED",
-            r"(?:double.bit|uncorrect(?:ed|able)) (?:ECC|memory) error|VOLATILE_DBE_DETECTED|volatile double-bit",
+            r"(?:double.bit|uncorrect(?:ed|able)) (?:ECC|memory) error|DCGM_FR_VOLATILE_DBE_DETECTED|volatile double-bit",
         ),
-        ("GPU_HW_THERMAL_SLOWDOWN", r"throttling due to thermal|thermal (?:violation|slowdown)|CLOCK_THROTTLE_THERMAL"),
+        (
+            "GPU_HW_THERMAL_SLOWDOWN",
+            r"throttling due to thermal|thermal (?:violation|slowdown)|DCGM_FR_CLOCK_THROTTLE_THERMAL",
+        ),
         ("GPU_POWER_BRAKE", r"power brake"),
-        ("GPU_OVERTEMP", r"temperature .{0,40}(?:exceed|above|over)|TEMP_VIOLATION"),
+        ("GPU_OVERTEMP", r"temperature .{0,40}(?:exceed|above|over)|DCGM_FR_TEMP_VIOLATION"),
         (
             "FABRIC_MANAGER_DOWN",
-            r"fabric.?manager.{0,60}(?:not running|inactive|dead|failed|not started|down)|FABRIC_MANAGER_DOWN",
+            r"fabric.?manager.{0,60}(?:not running|inactive|dead|failed|not started|down)|DCGM_FR_FABRIC_MANAGER_DOWN",
         ),
-        ("PCIE_AER_CORRECTED", r"PCIe? replays?|PCI_REPLAY"),
+        ("PCIE_AER_CORRECTED", r"PCIe? replays?|DCGM_FR_PCI_REPLAY\w*"),
     )
 )
 _LINK_DOWN = re.compile(
-    r"nvlink (?:link )?\d+ is (?:currently )?down|NVLINK_DOWN|nvlink.{0,40}(?:error.{0,20}threshold|errors? in field)",
+    r"nvlink (?:link )?\d+ is (?:currently )?down|DCGM_FR_NVLINK_DOWN|nvlink.{0,40}(?:error.{0,20}threshold|errors? in field)",
     re.I,
 )
 _NO_BRIDGE = re.compile(

@@ -14,6 +14,7 @@ from healthboard.diagnosis import witness
 from healthboard.diagnosis.catalogue import Catalogue
 from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.rules import (
+    announced,
     architecture,
     aws,
     companions,
@@ -65,6 +66,7 @@ def evaluate(
     for event in evidence.events:
         claims.add(event.code, event.gpu, event=event)
     later = gpu_readings.apply(evidence, claims) + aws.apply(evidence, claims)
+    later += announced.apply(evidence, claims)
     decode.apply(evidence, claims)
     companions.apply(evidence, claims)
     repeats.apply(evidence, claims)

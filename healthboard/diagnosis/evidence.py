@@ -37,7 +37,8 @@ class Evidence:
         self.now, self.context, self.thresholds, self.catalogue = now, context, thresholds, catalogue
         self._names = dict(context.gpu_names)
         readings = list(readings)
-        for r in readings:
+        # a slot may hold another GPU now: its newest name stands
+        for r in sorted(readings, key=_reading_order, reverse=True):
             if r.name == "GPU_STATUS" and r.gpu and r.attrs.get("pci"):
                 self._names.setdefault(str(r.attrs["pci"]), r.gpu)
         self._latest: dict[tuple[str, str | None, str], Reading] = {}

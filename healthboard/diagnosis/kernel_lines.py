@@ -12,11 +12,13 @@ PROBE_LOST_TAIL = re.compile(r"(?:NVRM: )?fallen off the bus and is not respondi
 BOOT = re.compile(r"Linux version \d|Command line: BOOT_IMAGE")
 SUPPRESSED = re.compile(r"(?:NVRM: )?(\d+) callbacks suppressed")
 
+PROBE_COUNT = re.compile(r"probe routine (?:failed|was not called) for (\d{1,3}) device")
+
 _NVRM = r"NVRM: (?:\[[^\]]*\] )?"
 NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (code, re.compile(pattern, re.IGNORECASE))
     for code, pattern in (
-        ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}: GPU has fallen off the bus"),
+        ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}:? (?:GPU )?has fallen off the bus"),
         ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}:? .*\bis lost\b"),
         ("GFW_BOOT_FAILED", rf"{_NVRM}(?:GPU\d* )?.*failed to wait for GFW.?boot"),
         ("GFW_BOOT_FAILED", rf"{_NVRM}.*GFW.?boot.*(?:timed? ?out|not complete|failed)"),

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -14,16 +14,17 @@ from itertools import islice
 from typing import Any
 
 from healthboard.diagnosis import kernel_lines as lines
-from healthboard.diagnosis import sxid, xid_line
+from healthboard.diagnosis import log_records, sxid, xid_line
 from healthboard.diagnosis.kernel_prefix import START, Origin, lines_of_interest, read_prefix
 from healthboard.diagnosis.names import gpu_uuid, pci
-from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, parse_time
-from healthboard.diagnosis.signals import Event
+from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line
+from healthboard.diagnosis.signals import Event, Reading
 
 BURST = timedelta(minutes=3)
 #: Beyond so many distinct events the details no longer tell lines apart: a flood must not fill the memory.
 MAX_DISTINCT = 5_000
 MAX_LINE = 4_096
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _BATCH = 20_000
 _SMALL = 20_000
 
@@ -82,6 +83,8 @@ class KernelLog:
     def _take(self, line: str, at: datetime | None, seq: int | None, facility: int | None) -> None:
         if len(line) > MAX_LINE:
             line = line[:MAX_LINE]
+        if "\x1b" in line:
+            line = _COLOUR.sub("", line)
         if "\\x0a" in line or "\n" in line:
             for part in line.replace("\\x0a", "\n").split("\n"):
                 if part.strip():
@@ -90,8 +93,9 @@ class KernelLog:
             self._one(line, at, seq, facility)
 
     def _one(self, line: str, at: datetime | None, seq: int | None, facility: int | None) -> None:
-        if line.startswith("{") and '"MESSAGE"' in line:
-            line, at, facility = _journal_record(line, at, facility)
+        if at is None and line.lstrip().startswith("{") and (record := log_records.unwrap(line)):
+            line, stamp, told = record
+            at, facility = stamp, facility or told
         if line.startswith("-- ") and ("Boot " in line or "Reboot" in line):
             return self._boot_seen()
         found = START.search(line)
@@ -159,7 +163,9 @@ class KernelLog:
         number, rest = int(match[3]), match[4].lstrip(", ")
         word = next((w for w in ("Fatal", "Non-fatal") if rest.lower().startswith(w.lower())), None)
         data = word is None and rest.lower().startswith(("data", "severity"))
-        attrs = {"severity": "data" if data else sxid.severity(number, word, rest), "switch": pci(match[2])}
+        # a line that ends before it could say so was cut
+        told = sxid.severity(number, word or (None if len(rest) > len("Non-fatal") else "Non-fatal"), rest)
+        attrs: dict[str, Any] = {"severity": "data" if data else told, "switch": pci(match[2])}
         if data:
             attrs["table"] = sxid.severity(number, None, "")
         if link := xid_line.re.search(r"Link (\d{1,3})", rest):
@@ -178,11 +184,11 @@ class KernelLog:
         for code, pattern in lines.NAMED:
             if pattern.match(message):
                 address = lines.ANY_ADDRESS.search(message)
-                attrs = {}
+                attrs: dict[str, Any] = {}
                 if code == "ECC_UNCORRECTED" and any(w in message.lower() for w in ("reset", "refus")):
                     attrs["refused"] = True
-                if code == "GPU_INIT_FAILED" and "probe routine" in message:
-                    attrs["probe"] = True
+                if code == "GPU_INIT_FAILED" and (counted := lines.PROBE_COUNT.search(message)):
+                    attrs.update(probe=True, devices=int(counted[1]))
                 return self._emit(code, pci(address[1]) if address else None, message, origin, attrs)
         self._ignored.add("driver lines that explain or accompany an event", line)
 
@@ -243,7 +249,13 @@ class KernelLog:
             )
             for row in self._rows
         )
-        return Parsed(events, (), self._ignored.result(), self.known)
+        return Parsed(events, self._running(), self._ignored.result(), self.known)
+
+    def _running(self) -> tuple[Reading, ...]:
+        """The boot that the log ends in, where it shows more than one: what an earlier one showed is over."""
+        if not self._boots or self._last is None:
+            return ()
+        return (Reading("BOOT_ID", self._boot, "kernel", self._last, self._last, attrs={"undated": True}),)
 
     @property
     def boot_id(self) -> str:
@@ -255,28 +267,12 @@ class KernelLog:
         return self._uuids
 
 
-def _journal_record(line: str, at: datetime | None, facility: int | None) -> tuple[str, datetime | None, int | None]:
-    """A line of ``journalctl -o json``: message, time and facility; anything odd stays the line that it was."""
-    try:
-        record = json.loads(line)
-        message = record["MESSAGE"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return line, at, facility
-    if not isinstance(message, str):
-        return line, at, facility
-    if record.get("_TRANSPORT", "kernel") != "kernel" or str(record.get("SYSLOG_FACILITY", "0")) != "0":
-        facility = 1
-    stamp = record.get("__REALTIME_TIMESTAMP")
-    if at is None and isinstance(stamp, str) and stamp.isdigit() and len(stamp) < 18:
-        at = parse_time("1970-01-01T00:00:00Z") + timedelta(microseconds=int(stamp))  # type: ignore[operator]
-    return message, at, facility
-
-
 def parse(text: str | Iterable[str]) -> Parsed:
     """Events of a whole log, given as text or as an iterable of lines; the latter is read in flat memory."""
     log = KernelLog()
     if isinstance(text, str):
-        log.feed_text(text)
+        rows = log_records.rows(text)
+        log.feed_text(text if rows is None else "\n".join(rows))
         return log.result()
     lines_left = iter(text)
     while batch := list(islice(lines_left, _BATCH)):

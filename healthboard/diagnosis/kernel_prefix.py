@@ -49,7 +49,15 @@ _KMSG = re.compile(r"(\d{1,6}),(\d+),(\d+),[^;]{0,80};\s*")
 _PRIORITY = re.compile(r"<(\d{1,4})>\s*")
 _BRACKET = re.compile(r"\[([^\]]{0,60})\]\s*")
 _DECODED = re.compile(r"([a-z0-9]{3,9})\s*:\s*(?:emerg|alert|crit|err|warn|notice|info|debug)\s*:\s*")
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)\s*")
+_ISO = re.compile(
+    r"(?:[A-Z][a-z]{2} )?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?)(?: [A-Z]{3,4}\b)?\s*"
+)
+#: seconds or milliseconds of the epoch, as journalctl and CloudWatch write them
+_EPOCH = re.compile(r"(\d{10})(?:[.,]\d{1,9}|\d{3})?\s+")
+#: priority, version, time, host, program, process, message id, structured data
+_RFC_5424 = re.compile(r"<(\d{1,3})>1 (\d{4}-\d\d-\d\dT\S{8,24}|-) \S+ (\S+) \S+ \S+ (?:-|\[[^\]]{0,200}\]) ?")
+#: log group and stream in front of CloudWatch's own time
+_GROUP = re.compile(r"/\S{1,200}\s+\S{1,200}\s+(?=\d{4}-\d\d-\d\dT)")
 _SYSLOG = re.compile(r"(?:\S{2,10}\s+)?(\S{2,6})\s+(\d{1,2})\s+(\d\d):(\d\d):(\d\d)(?:[.,]\d+)?(?:\s+\d{4})?\s+")
 _KERNEL_TAG = re.compile(r"(?:[\w.:-]+\s+)?kernel(?:\[\d+\])?:\s*")
 _TAG = re.compile(r"(?:[\w.:-]+\s+)?[\w./@-]+(?:\[\d+\])?:\s*")
@@ -115,7 +123,7 @@ def read_prefix(prefix: str) -> Origin:
     seq: int | None = None
     times = 1
     writer = "kernel"
-    timed = False
+    timed = dating = False
     pos, end = 0, len(prefix)
     for _ in range(12):
         if pos >= end:
@@ -131,6 +139,10 @@ def read_prefix(prefix: str) -> Origin:
             writer = "kernel" if int(m[1]) >> 3 == 0 else "user"
             seq, at, uptime = int(m[2]), UNDATED + timedelta(microseconds=min(int(m[3]), 10**15)), int(m[3]) / 1e6
             timed = True
+        elif m := _RFC_5424.match(prefix, pos):
+            writer = "kernel" if int(m[1]) >> 3 == 0 and m[3] == "kernel" else "user"
+            at, timed = parse_time(m[2]), True
+            dated = at is not None
         elif m := _PRIORITY.match(prefix, pos):
             writer = "kernel" if int(m[1]) >> 3 == 0 else "user"
         elif m := _DECODED.match(prefix, pos):
@@ -140,15 +152,19 @@ def read_prefix(prefix: str) -> Origin:
             if when is not None:
                 at, dated = when, True
             timed = True
-        elif not timed and (m := _SYSLOG.match(prefix, pos)):
+        elif not dated and (m := _EPOCH.match(prefix, pos)):
+            at, dated, timed = datetime.fromtimestamp(int(m[1]), UTC), True, True
+        elif (not timed or dated) and not dating and (m := _SYSLOG.match(prefix, pos)):
+            # a log service may have put its own time in front
             if at is None:
                 at = _syslog_time(m)
-            timed = True
+            timed = dating = True
         elif m := _REPEATED.match(prefix, pos):
             times = max(1, min(int(m[1]), 10**7))
         elif (
             (m := _KERNEL_TAG.match(prefix, pos))
             or (not timed and (m := _FILE.match(prefix, pos)))
+            or (pos == 0 and (m := _GROUP.match(prefix)))
             or (m := _FIELD.match(prefix, pos))
         ):
             pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from healthboard.diagnosis import nvml
+from healthboard.diagnosis import nvidia_smi_csv, nvml
 from healthboard.diagnosis.names import pci
 from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line
 from healthboard.diagnosis.signals import Event, Reading
@@ -38,10 +38,17 @@ def parse(text: str) -> Parsed:
     sections: list[tuple[int, str]] = []
     fields: dict[str | None, dict[str, Any]] = {}
     unit = False
+    columns: list[str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
         inside = bool(nvml.CONTAINER.search(line)) if nvml.PROMPT.match(line) else inside
         unit = unit or bool(_MANAGER_UNIT.search(line))
         code: str | None = None
+        if found := nvidia_smi_csv.header(line):
+            columns, known = found, known + 1
+            continue
+        if columns and (cells := nvidia_smi_csv.row(columns, line, _ACTIONS)):
+            known += 1
+            fields.setdefault(cells[0], {}).update(cells[1])
         if m := _GPU.match(line):
             gpu, sections, known = pci(m[1]), [], known + 1
             continue
@@ -58,7 +65,7 @@ def parse(text: str) -> Parsed:
             known += "   :" in line
             _pair(fields.setdefault(gpu, {}), [name for _, name in sections], m[2].strip(), m[3], ignored)
             # a key of the query never holds a message; "Unable to determine ...: Unknown Error" is one
-            if m[1] or "  " in line:
+            if line[m.end(2)].isspace() or (m[1] and m[2].count(" ") < 3):
                 continue
             code, _ = nvml.code_of(line)
         elif m := _SECTION.match(line):
@@ -77,7 +84,7 @@ def parse(text: str) -> Parsed:
             at_line(number), code, "nvml", nvml.gpu_in(line), line.strip()[:300], {"undated": True}, seq=number
         )
         events.append(event)
-    readings = [r for key, found in fields.items() for r in _readings(key, found)]
+    readings = [r for key, values in fields.items() for r in _readings(key, values)]
     return Parsed(tuple(events), tuple(readings), ignored.result(), known)
 
 

@@ -41,6 +41,15 @@ class Claim:
         return max([e.last_at or e.at for e in self.events] + [r.last for r in self.readings])
 
     @property
+    def told_first(self) -> datetime:
+        """When the first event told it, where one did: a reading may have stood long before."""
+        return min((e.at for e in self.events), default=self.first)
+
+    @property
+    def told_last(self) -> datetime:
+        return max((e.last_at or e.at for e in self.events), default=self.last)
+
+    @property
     def order(self) -> tuple[datetime, int, str, str]:
         """Where the claim stands in the story: its time, then its place in the log."""
         return (self.first, min((e.seq or 0 for e in self.events), default=0), self.code, self.gpu or "")

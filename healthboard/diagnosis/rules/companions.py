@@ -62,12 +62,13 @@ def _initialisation(claims: Claims) -> None:
             # the driver counts its failed devices, or explains a failure whose GPU it names in another line
             claims.drop(claim)
     failed = claims.of("GPU_INIT_FAILED")
+    counted = max((e.attrs.get("devices", 0) for c in failed for e in c.events), default=0)
     firmware, mismatch = claims.of("GFW_BOOT_FAILED"), claims.of("NVML_LIB_RM_VERSION_MISMATCH")
     for claim in failed:
         if firmware:
             why = "initialisation fails because the firmware on the GPU does not start"
             claim.set(Verdict.HARDWARE, Action.REPLACE, why, "init-firmware")
-        elif len({c.gpu for c in failed}) > 1:
+        elif len({c.gpu for c in failed}) > 1 or counted > 1:
             why = "several GPUs fail to initialise alike: driver installation or passthrough rather than GPUs"
             claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "init-several")
         elif mismatch or any(e.attrs.get("versions") for e in claim.events):

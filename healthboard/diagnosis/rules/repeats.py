@@ -132,7 +132,7 @@ def _apply_action(claims: Claims, told: Claim, value: int | None, origin: Claim)
         if claim.gpu != told.gpu or claim is origin or claim.code in ("XID_154", "GPU_RECOVERY_ACTION"):
             continue
         if value == 0:
-            if claim.code not in GONE | WORN and claim.rule != "remap-full" and claim.last <= told.last:
+            if claim.code not in GONE | WORN and claim.rule != "remap-full" and claim.told_last <= told.told_last:
                 claim.set(Verdict.HEALTHY, Action.NONE, "the driver withdrew its recovery action since", "recovered")
         elif (
             value in RESETTING
@@ -154,7 +154,12 @@ def _withdrawn(evidence: Evidence, claims: Claims, reading: Reading) -> None:
     if not any(isinstance(r.value, int) and r.value != 0 for r in rows):
         return
     for claim in claims:
-        if claim.gpu == reading.gpu and claim.events and claim.last < reading.since and claim.code not in GONE | WORN:
+        if (
+            claim.gpu == reading.gpu
+            and claim.events
+            and claim.told_last < reading.since
+            and claim.code not in GONE | WORN
+        ):
             claim.set(Verdict.HEALTHY, Action.NONE, "the driver withdrew its recovery action since", "recovered")
 
 
@@ -165,7 +170,7 @@ def answers_again(evidence: Evidence, claims: Claims) -> None:
         if reading.value != "ok" or not before & {"lost", "reset_required"}:
             continue
         for claim in claims:
-            if claim.gpu != reading.gpu or not claim.events or claim.last >= reading.since or claim.code in WORN:
+            if claim.gpu != reading.gpu or not claim.events or claim.told_last >= reading.since or claim.code in WORN:
                 continue
             if claim.code in GONE:
                 why = "the GPU was lost and NVML reads it again without a reboot: keep an eye on it"
@@ -179,9 +184,10 @@ def contradictions(evidence: Evidence, claims: Claims) -> None:
     answering = {r.gpu: r for r in evidence.now_of("GPU_STATUS") if r.value == "ok" and r.source == "nvml"}
     for claim in claims.of("XID_79", "GPU_FALLEN_OFF_BUS", "XID_143", "GPU_INIT_FAILED"):
         reading = answering.get(claim.gpu) if claim.gpu else None
-        others = set(claim.sources) - {"kernel"}
-        if not reading or others or claim.verdict is not Verdict.HARDWARE:
+        # the number in a gauge or in ECS's reason is the same line once more, no look at the GPU
+        looked = {r.source for r in claim.readings if r.name != "XID_LAST"}
+        if not reading or looked or claim.verdict is not Verdict.HARDWARE:
             continue
-        if reading.last - claim.last >= _CONTRADICTS_AFTER:
+        if reading.last - claim.told_last >= _CONTRADICTS_AFTER:
             why = "the log says that the GPU is gone, but NVML still reads it since"
             claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "contradicted-by-nvml")
