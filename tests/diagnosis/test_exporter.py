@@ -6,7 +6,7 @@ from healthboard.diagnosis import dcgm, dcgm_api
 from healthboard.diagnosis.explain import explain
 from healthboard.diagnosis.exporter_text import samples
 from tests.diagnosis.bench import exporter_ratio, kernel_rate
-from tests.diagnosis.build import assess, fine, reading
+from tests.diagnosis.build import assess, fine, kernel, reading
 
 UUID = "GPU-11111111-2222-4333-8444-555555555555"
 
@@ -120,6 +120,13 @@ def test_a_last_value_gauge_breaks_no_rule_and_is_no_second_witness_of_itself():
     alone = reading("XID_LAST", 95, "dcgm", since=60, gpu=UUID, seen=4)
     seconded = assess(readings=[*fine(gauge=alone), reading("RECOVERY_ACTION", 2, gpu=UUID)])
     assert (seconded.verdict, seconded.may_act) == ("HARDWARE", True)
+
+
+def test_a_gauge_does_not_keep_an_applications_fault_alive():
+    gauge = reading("XID_LAST", 31, "dcgm", since=7000, gpu=UUID, seen=200)
+    fresh = assess([kernel("XID_31", 60, gpu=UUID)], fine(gauge=gauge))
+    past = assess([kernel("XID_31", 3700, gpu=UUID)], fine(gauge=gauge))
+    assert (fresh.verdict, past.verdict) == ("WORKLOAD", "HEALTHY")
 
 
 def test_malformed_series_are_skipped():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 import pytest
 
-from healthboard.diagnosis import dcgm_scrape
+from healthboard.diagnosis import dcgm_scrape, node_report
 from healthboard.diagnosis.dcgm_scrape import Scrape
+from healthboard.diagnosis.evaluate import evaluate
+from healthboard.diagnosis.signals import Context
 from healthboard.sandbox.config import parse_pools
+from healthboard.sandbox.faults import FAULTS
 from healthboard.sandbox.injure import clear, inject
-from healthboard.sandbox.nodes import exporter_text
+from healthboard.sandbox.nodes import exporter_text, report
 from healthboard.sandbox.nodes.exporters import address
 from tests.sandbox.conftest import Fleet
 from workers.collect.fetch import Failure, Limits, Target, gather
@@ -94,6 +98,37 @@ def test_a_driver_that_hangs_or_does_not_load_silences_it(fleet, broken):
     clear(fleet.world, fleet.pool("train")[0], "NVML_PROBE_HUNG")
     told, _ = broken("NVML_LIB_RM_VERSION_MISMATCH")
     assert told == Failure("Connection refused")
+
+
+@pytest.mark.parametrize("code", [c for c, f in FAULTS.items() if f.lines or f.gpu or f.nvml])
+def test_a_fault_reads_the_same_with_an_exporter_beside_the_reporter(fleet, code):
+    """Its word is one more, never another verdict; and what only a person may decide stays so."""
+    machine, fault = fleet.pool("train")[0], FAULTS[code]
+    machine.faults, machine.console, machine.kernel = [], [], []
+    events, rows, before = [], {}, {}
+    try:
+        for second in (0, 20, 40):
+            fleet.clock.offset += 20
+            at = datetime.fromtimestamp(fleet.world.now(), UTC)
+            if second == 20:
+                inject(fleet.world, machine, code, 3)
+            node = node_report.read(report.build(fleet.world, machine, []), received_at=at)
+            text = exporter_text.text(fleet.world, machine)
+            told = dcgm_scrape.read(text.encode(), at=at) if text else None
+            events += [*node.events, *(dcgm_scrape.new_xids(told, before, at=at) if told else ())]
+            before = told.xids if told else {}
+            for r in (*node.readings, *(told.readings if told else ())):
+                old = rows.setdefault((r.name, r.gpu, r.source, str(r.value)), r)
+                rows[r.name, r.gpu, r.source, str(r.value)] = replace(
+                    r, since=old.since, observations=1 + (old is not r)
+                )
+        context = Context(instance="i-1", architecture="hopper", expected_gpus=8)
+        got = evaluate(events, rows.values(), now=at, context=context)
+    finally:
+        machine.faults, machine.console, machine.kernel = [], [], []
+    assert (str(got.verdict), str(got.action)) == (fault.verdict, fault.action), (got.codes, got.why)
+    assert got.may_act is (fault.verdict == "HARDWARE")
+    assert got.primary is None or got.primary.code == code or code in got.codes
 
 
 def test_older_exporters_print_sentinels_and_the_older_label(fleet):

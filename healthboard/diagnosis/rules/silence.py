@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from healthboard.diagnosis.evidence import Evidence
-from healthboard.diagnosis.rules.claims import Claims
+from healthboard.diagnosis.rules.claims import Claim, Claims
 from healthboard.diagnosis.signals import Action, Reading, Verdict
 
 _GPU_SOURCES = ("nvml", "dcgm")
@@ -19,14 +19,19 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
         if r.name not in ("GAP", "BOOT_ID") and not evidence.expected_silence(r.source):
             later.append(r.last + evidence.thresholds.stale_after)
     for claim in claims:
-        if claim.readings or claim.verdict not in (Verdict.HEALTHY, Verdict.WORKLOAD, Verdict.UNKNOWN):
+        if _goes_on(claim) or claim.verdict not in (Verdict.HEALTHY, Verdict.WORKLOAD, Verdict.UNKNOWN):
             continue
-        over = claim.last + evidence.thresholds.shown_for
+        over = max(e.last_at or e.at for e in claim.events) + evidence.thresholds.shown_for
         if evidence.now > over and claim.role == "own":
             claims.drop(claim)
         elif claim.role == "own":
             later.append(over)
     return later
+
+
+def _goes_on(claim: Claim) -> bool:
+    """A reading of now shows it. An exporter's last-value gauge does not: it shows the last Xid for ever."""
+    return not claim.events or any(r.name != "XID_LAST" for r in claim.readings)
 
 
 def _gaps(evidence: Evidence, claims: Claims) -> None:
