@@ -17,7 +17,7 @@ from ninja import Router
 from ninja.security import HttpBearer
 from pydantic import BaseModel, ValidationError
 
-from healthboard import config
+from healthboard import config, uploads
 from healthboard.api import node_intake
 from healthboard.api.node_schema import Answer, CondemnedOut, Enrolled, Enrolment, Error, HardwareIn, Report, inlined
 from healthboard.diagnosis.node_report import BadReport
@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 router = Router(tags=["node"])
 
 SIZE_LIMIT = 1024 * 1024
-#: how much of an oversized body is read away, so that its sender gets to see the answer
-DRAIN_LIMIT = 32 * 1024 * 1024
 
 
 class Refused(Exception):
@@ -132,27 +130,15 @@ def enrol(request: HttpRequest) -> JsonResponse:
 
 def _body(request: HttpRequest) -> bytes:
     """The raw body, its size and kind checked first."""
-    try:
-        length = int(request.META.get("CONTENT_LENGTH") or 0)
-    except ValueError:
-        length = 0
+    length = uploads.length(request)
     if length > SIZE_LIMIT:
-        _drain(request, length)
+        uploads.drain(request)
         raise Refused(413, "too large", f"a report has at most {SIZE_LIMIT} bytes, this one has {length}")
     if request.content_type != "application/json":
         raise Refused(415, "not JSON", "send Content-Type: application/json")
     if request.headers.get("Content-Encoding", "identity") != "identity":
         raise Refused(415, "encoded", "send the report without Content-Encoding")
     return request.body
-
-
-def _drain(request: HttpRequest, length: int) -> None:
-    left = min(length, DRAIN_LIMIT)
-    try:
-        while left > 0 and (part := request.read(min(left, 65536))):
-            left -= len(part)
-    except OSError:
-        pass
 
 
 def _node(request: HttpRequest) -> Instance:

@@ -9,11 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from healthboard import clock
+from healthboard.approve import says
 from healthboard.approve.answers import KINDS, allowed_kinds
 from healthboard.approve.web import may
 from healthboard.cases import queries
 from healthboard.cases.models import Case
-from healthboard.diagnosis import catalogue
 from healthboard.fleet import queries as fleet
 from healthboard.pages import live, page
 from healthboard.people import access
@@ -57,7 +57,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "assessment": assessment,
         "findings": assessment.get("findings") or [],
         "evidence": evidence,
-        "says": _says(found),
+        "says": says.rows([found.code, *found.codes]),
         "gpus": fleet.gpus(instance) if instance else [],
         "checks": fleet.checks(instance) if instance else [],
         "events": fleet.events(instance, 20) if instance else [],
@@ -80,22 +80,3 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
 
 def _undoable(found: Case, repair: Any) -> bool:
     return found.open and repair.state == "SCHEDULED" and repair.not_before > clock.now()
-
-
-def _says(found: Case) -> list[dict[str, Any]]:
-    """Per code of the case: its title, each vendor's word, and whether they disagree."""
-    rows = []
-    for code in [found.code, *[c for c in found.codes if c != found.code]][:6]:
-        entry = catalogue.get(code)
-        rows.append(
-            {
-                "code": code,
-                "title": entry.title,
-                "said": catalogue.who_says(code),
-                "apart": entry.disagreement,
-                "verdict": entry.verdict,
-                "action": entry.action,
-                "why": entry.why,
-            }
-        )
-    return rows

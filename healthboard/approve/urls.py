@@ -1,6 +1,6 @@
 from django.urls import path
 
-from healthboard.approve import answers, bulk, case, condemned, inbox, instance, look, system
+from healthboard.approve import answers, bulk, case, condemned, explain, inbox, instance, look, system
 
 urlpatterns = [
     path("", inbox.inbox, name="inbox"),
@@ -21,5 +21,6 @@ urlpatterns = [
     path("system/pauses/<int:pk>/end/", system.end_pause, name="end_pause"),
     path("condemned/", condemned.condemned, name="condemned"),
     path("condemned/<int:pk>/lift/", condemned.lift, name="lift"),
+    path("explain/", explain.explain, name="explain"),
     path("look/", look.look, name="look"),
 ]

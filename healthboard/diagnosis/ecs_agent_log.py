@@ -63,8 +63,8 @@ _ENDED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "DCGM_UNREACHABLE",
             r"(?:dcgm|host ?engine).{0,60}(?:re-?connected|connection (?:established|restored)|connected)",
         ),
-        ("ECS_ZERO_GPUS_REGISTERED", r"[1-9]\d* GPUs? (?:found|detected|registered)"),
-        ("NVML_DRIVER_NOT_LOADED", r"[1-9]\d* GPUs? (?:found|detected|registered)"),
+        ("ECS_ZERO_GPUS_REGISTERED", r"[1-9]\d{0,5} GPUs? (?:found|detected|registered)"),
+        ("NVML_DRIVER_NOT_LOADED", r"[1-9]\d{0,5} GPUs? (?:found|detected|registered)"),
     )
 )
 _XID = re.compile(r"\bXID[ _=:#]+(\d{1,3})\b", re.IGNORECASE)

@@ -10,7 +10,7 @@ IDENTITY = re.compile(rf"NVRM: GPU at (?:PCI:)?{ADDRESS}: (GPU-[0-9a-fA-F-]{{36}
 PROBE_LOST_HEAD = re.compile(rf"NVRM: The NVIDIA GPU {ADDRESS}")
 PROBE_LOST_TAIL = re.compile(r"(?:NVRM: )?fallen off the bus and is not responding to commands")
 BOOT = re.compile(r"Linux version \d|Command line: BOOT_IMAGE")
-SUPPRESSED = re.compile(r"(?:NVRM: )?(\d+) callbacks suppressed")
+SUPPRESSED = re.compile(r"(?:NVRM: )?(\d{1,18}) callbacks suppressed")
 
 PROBE_COUNT = re.compile(r"probe routine (?:failed|was not called) for (\d{1,3}) device")
 

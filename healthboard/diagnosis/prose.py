@@ -36,7 +36,7 @@ _HEALTH = re.compile(r"AWS Health (?:notice|event|notification|reports)", re.IGN
 _ISSUE = re.compile(
     r"availability zone|power|cooling|service (?:issue|event)|operational issue|connectivity issue", re.I
 )
-_CORRECTED = re.compile(r"(\d[\d,]*) corrected (?:ECC |memory )?errors (?:per|a|each) second", re.IGNORECASE)
+_CORRECTED = re.compile(r"(\d[\d,]{0,20}) corrected (?:ECC |memory )?errors (?:per|a|each) second", re.IGNORECASE)
 _STALLED = re.compile(
     r"(?:dcgmi?|host ?engine)\b.{0,60}(?:takes? more than|hangs|does not (?:return|answer))", re.IGNORECASE
 )

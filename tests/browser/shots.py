@@ -77,6 +77,7 @@ def pages(found: dict) -> dict[str, str]:
         "repair": f"/repairs/{found['running_repair'].pk}/",
         "repair-asks": f"/repairs/{found['asking_repair'].pk}/",
         "audit": "/audit/",
+        "explain": "/explain/",
         "system": "/system/",
         "condemned": "/condemned/",
         "lift": f"/condemned/{found['condemned'].pk}/lift/",

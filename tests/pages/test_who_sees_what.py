@@ -9,7 +9,7 @@ from healthboard.cases.models import Decision
 from healthboard.repairs.models import Switch
 from tests import factories as make
 
-LISTS = ["/", "/?tab=running", "/fleet/", "/repairs/", "/audit/", "/system/", "/condemned/"]
+LISTS = ["/", "/?tab=running", "/fleet/", "/repairs/", "/audit/", "/system/", "/condemned/", "/explain/"]
 
 
 @pytest.fixture

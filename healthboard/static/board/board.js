@@ -90,9 +90,10 @@
     forcedShow = true;
     htmx.trigger(live(), "refresh");
   });
-  let spoken = live()?.dataset.say;
+  const told = () => (live() || $("#reading"))?.dataset.say;
+  let spoken = told();
   function say() {
-    const words = live()?.dataset.say;
+    const words = told();
     if (words && words !== spoken) { spoken = words; $("#spoken").textContent = words; }
   }
   function pause(on) {
