@@ -30,6 +30,7 @@ class Frame:
     waiting: int
     breakers: int
     alarms: list[str]  # broken invariants that nobody has acknowledged
+    may_stop: bool  # this person may throw the stop switch
 
     @property
     def acting(self) -> bool:
@@ -52,7 +53,7 @@ class Attach:
 
 
 def frame(request: HttpRequest) -> Frame:
-    """Five small queries, once a request."""
+    """Six small queries, once a request."""
     found = getattr(request, "_frame", None)
     if found is None:
         now = clock.now()
@@ -62,6 +63,7 @@ def frame(request: HttpRequest) -> Frame:
             waiting=access.within(request.user, Case.objects.filter(state=State.WAITING)).count(),
             breakers=Breaker.objects.filter(released_at=None).count(),
             alarms=alarm.unseen(),
+            may_stop=access.why_not(request.user, "stop") is None,
         )
     return found
 

@@ -159,6 +159,14 @@ def breakers_for(instance: Instance, workloads: list[str]) -> list[Breaker]:
     return [b for b in rows if (b.scope_kind, b.scope) in scopes]
 
 
+def aws_errors(instance: Instance) -> str:
+    """Why nothing more is asked of AWS in this instance's place now; empty where AWS is not in lasting trouble."""
+    row = Breaker.objects.filter(
+        account=instance.account, region=instance.region, kind="AWS_ERRORS", released_at=None
+    ).select_related("account").first()  # fmt: skip
+    return f"Breaker open for {row.where}: {row.why}" if row else ""
+
+
 def pauses_for(instance: Instance, workloads: list[str]) -> list[Pause]:
     now = clock.now()
     rows = Pause.objects.filter(ended_at=None, until__gt=now)

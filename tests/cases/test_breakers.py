@@ -18,7 +18,8 @@ from healthboard.repairs import brakes, launches, lifecycle
 from healthboard.repairs.models import Breaker, Launch
 from tests import factories
 from tests.cases import scene
-from workers.repair import trips
+from workers.repair import engine, trips
+from workers.repair.run import Run
 
 pytestmark = pytest.mark.django_db
 
@@ -207,6 +208,17 @@ def test_under_each_breaker_nothing_starts_what_runs_waits_and_undo_works(time, 
     assert lifecycle.intend(held, **call).pk
     brakes.release_breaker(row.pk, admin, "understood")
     assert lifecycle.start(waiting, "drain") is None
+
+
+def test_a_repair_under_way_asks_nothing_more_of_an_aws_that_fails_but_for_what_it_may_have_launched(time):
+    scene.acting()
+    repair = factories.repair(scene.machine(), step="replacement")
+    factories.breaker("", kind="AWS_ERRORS", scope_kind="place", why="too many errors")
+    found = engine._blocked(Run(repair))  # there is no AWS in this test to ask
+    assert found.seconds == 60 and "too many errors" in found.why
+    steps = factories.steps(repair, "launch")
+    factories.call(steps[0], "RunInstances", "unknown")
+    assert engine._launch_unbound(Run(repair))
 
 
 @pytest.mark.parametrize(("kind", "scope_kind", "scope"), [("AWS_ERRORS", "place", ""), ("LAUNCH", "pool", "solo")])

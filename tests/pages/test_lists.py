@@ -145,7 +145,7 @@ def test_queries_do_not_grow_with_the_rows(home, log_in, address):
             connection,
         ) as seen:
             assert client.get(address).status_code == 200
-        return len(seen)
+        return len([q for q in seen if "clock_timestamp" not in q["sql"]])  # asked now and then, whatever the page
 
     more(10)
     count()

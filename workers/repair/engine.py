@@ -18,7 +18,7 @@ from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind, why_watching
 from healthboard.policies.reading import GOOD
 from healthboard.refusals import Held
-from healthboard.repairs import lifecycle
+from healthboard.repairs import brakes, lifecycle
 from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe, terminate_first
 from healthboard.repairs.states import State
@@ -157,12 +157,13 @@ def _blocked(run: Run) -> Result | None:
     """What is read before every step, whatever the step: sight, owner, pause tag, the instance itself."""
     if watched := why_watching(run.instance):
         return Wait(15, watched)
+    if (errors := brakes.aws_errors(run.instance)) and not _launch_unbound(run):
+        return Wait(60, errors)  # nothing more is asked of an AWS that fails
     repair, look = run.repair, run.look
     if paused := _paused(run):
         return paused
     if look.gone and repair.step not in INDIFFERENT and not run.calls("TerminateInstances"):
-        # a launch that may have been made is bound first: nothing of ours is left without an owner
-        return None if repair.step == "launch" and run.calls("RunInstances") else _ended_by_others(run)
+        return None if _launch_unbound(run) else _ended_by_others(run)
     group = look.tags.get("aws:autoscaling:groupName", "")
     owner = repair.owner
     ours_detached = repair.calls.filter(operation="DetachInstances").exists()
@@ -176,6 +177,11 @@ def _blocked(run: Run) -> Result | None:
         if owner in ("TEMPLATE", "PLAIN") and (group or look.lifecycle):
             return Ask("Somebody put it into an Auto Scaling group.", (leave._AGAIN, leave._UNDO))
     return None
+
+
+def _launch_unbound(run: Run) -> bool:
+    """A launch that may have been made is bound first: nothing of ours is left without an owner."""
+    return run.repair.step == "launch" and bool(run.calls("RunInstances"))
 
 
 def _paused(run: Run) -> Wait | None:
