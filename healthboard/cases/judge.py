@@ -72,7 +72,7 @@ def circumstances(instance: Instance) -> Circumstances:
 def narrow(a: Assessment, policy: Resolved, given: Circumstances) -> Judgement:
     """Pure: the policy's answer to the assessment, as far as the circumstances allow it."""
     values = policy.values
-    answer = resolve(a.verdict, a.codes, a.action, a.may_act, values, policy.origin)
+    answer = resolve(a.verdict, a.codes, a.action, a.may_act, values, policy.origin, raised=a.raised)
     mode, action, why = answer.mode, answer.action, answer.why
     if given.untouchable:
         return Judgement("observe", action, given.untouchable, given, untouchable=given.untouchable)

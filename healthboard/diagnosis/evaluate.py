@@ -75,7 +75,7 @@ def evaluate(
     repeats.contradictions(evidence, claims)
     architecture.apply(evidence, claims)
     condemned.apply(evidence, claims)
-    policy.apply(evidence, claims)
+    later += policy.apply(evidence, claims)
     later += silence.apply(evidence, claims)
     return _assess(evidence, claims, later)
 

@@ -50,6 +50,7 @@ class Evidence:
             self._latest[key] = r
         self.boot_id, self.booted_at = self._boot()
         ordered = _distinct(replace(e, gpu=self.named(e.gpu)) if self.named(e.gpu) != e.gpu else e for e in events)
+        self._ordered = ordered
         self.events = [e for e in ordered if not self._before_boot(e)]
         oldest = now - thresholds.repeat_window
         self.earlier = [e for e in ordered if self._before_boot(e) and (e.last_at or e.at) >= oldest]
@@ -75,6 +76,10 @@ class Evidence:
     def of(self, *codes: str, gpu: str | None = None, earlier: bool = False) -> list[Event]:
         pool = self.earlier if earlier else self.events
         return [e for e in pool if e.code in codes and (gpu is None or e.gpu == gpu)]
+
+    def within(self, window: timedelta, *codes: str) -> list[Event]:
+        """Events of these codes in the window before now, of any boot."""
+        return [e for e in self._ordered if e.code in codes and (e.last_at or e.at) >= self.now - window]
 
     def _boot(self) -> tuple[str | None, datetime | None]:
         boots = [r for (name, _, _), rows in self._history.items() if name == "BOOT_ID" for r in rows if r.value]

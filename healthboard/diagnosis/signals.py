@@ -73,6 +73,10 @@ ACTION_ORDER = (
 )
 
 
+#: Rules by which a policy made a finding of what is none by the catalogue: such a one never acts alone as AMBIGUOUS.
+RAISED = frozenset({"policy-raised", "policy-own"})
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened at a time on one instance.
@@ -152,7 +156,8 @@ class Thresholds:
     stale_after: timedelta = timedelta(minutes=3)
     #: an application's fault or a passing note is shown this long after its last line
     shown_for: timedelta = timedelta(hours=1)
-    #: code -> {"verdict": …, "action": …} set by an admin; or {"count": n, "window_s": s} to raise on repetition
+    #: code -> {"verdict": …, "action": …} set by an admin; with {"count": n, "window_s": s} only on repetition; with
+    #: {"of": [codes …]} as well a code of the admin's own, for so many of those together
     code_overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     outside_witness: bool = False
 
@@ -202,6 +207,12 @@ class Assessment:
         """Each code once, the decisive one first. A finding without a machine name has a lower-case one, not listed."""
         ordered = ([self.primary.code] if self.primary else []) + [f.code for f in self.findings]
         return tuple(code for code in dict.fromkeys(ordered) if code.isupper())
+
+    @property
+    def raised(self) -> bool:
+        """A policy made it what it is: by the catalogue a deciding finding would lead to nothing."""
+        deciding = (f for f in self.findings if f.verdict is self.verdict and f.role == "own")
+        return any(f.rule in RAISED for f in deciding)
 
     @property
     def decisive_codes(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.rules import announced
 from healthboard.diagnosis.rules.claims import GONE, WORN, Claim, Claims
 from healthboard.diagnosis.rules.decode import RESETTING
-from healthboard.diagnosis.signals import Action, CheckStatus, Reading, Verdict
+from healthboard.diagnosis.signals import RAISED, Action, CheckStatus, Reading, Verdict
 
 #: Sources that do not run on the node itself.
 OUTSIDE = frozenset({"ec2", "ecs", "aws-health"})
@@ -115,7 +115,7 @@ def others(evidence: Evidence, claims: Claims, claim: Claim) -> list[tuple[str, 
     for other in claims:
         if other is claim or not _same_unit(other, claim) or not _same_fault(other.code, claim.code):
             continue
-        if other.verdict is not Verdict.HARDWARE and other.code != claim.code:
+        if other.code != claim.code and (other.verdict is not Verdict.HARDWARE or other.rule in RAISED):
             continue
         if (
             claim.code == _ECS

@@ -7,6 +7,9 @@ from typing import Any
 
 from healthboard.policies.fields import MODE_NAMES, POLICY_VERDICTS, Setting, lighter_action, more_careful_mode
 
+#: what of an exception changes the reading of the evidence
+READ_BY = ("verdict", "of", "count", "window_s")
+
 
 class NoOrder(Exception):
     """The values differ and no order is declared: the answer is to ask."""
@@ -41,7 +44,8 @@ def merge_codes(resolved: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, An
 
     A workload without an exception for a code answers by its verdict's mode, so the merged entry holds
     ``mode_hardware`` and ``mode_ambiguous`` instead of one mode where they differ, ``partial`` where only some have
-    one, and ``action_at_most`` where only some name an action. Raising on repetition stands only where all raise.
+    one, and ``action_at_most`` where only some name an action. Raising on repetition stands only where all raise,
+    and a policy's own code only where all have it, for what all let it count.
     """
     if len(resolved) == 1:
         return {code: dict(entry) for code, entry in resolved[0]["codes"].items()}
@@ -54,8 +58,10 @@ def merge_codes(resolved: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, An
 
 
 def override(base: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An exception over the same code's exception of a less specific policy, key by key."""
+    """An exception over the same code's exception of a less specific policy: mode, action, and how it is read."""
     hidden = set()
+    if any(entry.get(key) for key in READ_BY):
+        hidden |= {*READ_BY}  # one rule: a verdict of the one with a number of times of the other is nobody's word
     if entry.get("mode"):
         hidden |= {*MODE_NAMES, "partial"}
     if entry.get("action"):
@@ -65,9 +71,16 @@ def override(base: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any
 
 def _merge_code(resolved: Sequence[Mapping[str, Any]], entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     out: dict[str, Any] = {}
+    if any(e.get("of") for e in entries):
+        common = [code for code in entries[0].get("of") or () if all(code in (e.get("of") or ()) for e in entries)]
+        if not common:
+            return {}  # without it nothing comes of these codes together, which is the most careful
+        out["of"] = sorted(common)
+        entries = [{"verdict": "AMBIGUOUS", **e} for e in entries]
     verdicts = [e["verdict"] for e in entries if e.get("verdict")]
     floor = None  # the mode that a disagreement about the verdict leads to
-    if len(verdicts) == len(entries):
+    # one that gives its verdict only on repetition differs from one that gives it at once
+    if len(verdicts) == len(entries) and len({bool(e.get("count")) for e in entries}) == 1:
         out["verdict"] = min(verdicts, key=POLICY_VERDICTS.index)
     elif verdicts:
         # what the others make of the code is known only with the evidence; so no exception, and nobody acts alone

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from healthboard.diagnosis.signals import Action
+from healthboard.diagnosis import catalogue
+from healthboard.diagnosis.signals import Action, Verdict
 from healthboard.policies import fields
-from healthboard.policies.codes import known
+from healthboard.policies.codes import known, may_be_own
 from healthboard.policies.fields import BY_NAME, Setting
 from healthboard.policies.words import show
 
@@ -79,13 +80,51 @@ def _codes(value: Any) -> list[str]:
         return ["Exceptions must be given per code."]
     found = []
     for code, entry in value.items():
-        if not known(code):
-            found.append(f"{code}: there is no such code.")
         if not isinstance(entry, dict) or not entry:
             found.append(f"{code}: says nothing; give a mode, an action or both.")
             continue
-        found += [f"{code}: {text}" for text in _entry(entry)]
+        sentences = _entry(entry)
+        if "of" in entry:
+            sentences += _own(code, entry)
+        elif not known(code):
+            sentences.append("there is no such code; a code of your own says which it counts, as in of=XID_63,XID_94.")
+        elif not sentences:
+            sentences += _raised(code, entry)
+        found += [f"{code}: {text}" for text in sentences]
     return found
+
+
+def _own(code: Any, entry: Mapping[str, Any]) -> list[str]:
+    """A code of the policy's own."""
+    if known(code):
+        return ["is a code that there is already; of= is for a code of your own."]
+    found, of = [], entry["of"]
+    if not may_be_own(code):
+        found.append("a code of your own is named in capitals, in at least two words, as in MEMORY_WEARS.")
+    if not isinstance(of, list) or not 1 <= len(of) <= 20:
+        return [*found, "of= names from 1 to 20 codes that it counts."]
+    found += [f"of={other}: there is no such code." for other in of if not known(other)]
+    if len(set(map(str, of))) != len(of):
+        found.append("of= names a code twice.")
+    if entry.get("count") is None:
+        found.append("a code of your own needs a number of times, such as 3x in 24h.")
+    if entry.get("verdict") not in (None, Verdict.AMBIGUOUS, Verdict.WATCH):
+        found.append("a code of your own is AMBIGUOUS or WATCH: what counts other codes is no witness of a failure.")
+    if entry.get("mode") == "auto":
+        found.append("a code of your own is asked about or observed, never repaired alone.")
+    return found
+
+
+def _raised(code: str, entry: Mapping[str, Any]) -> list[str]:
+    """Raised to AMBIGUOUS by nothing but the policy, it is asked about whatever the mode."""
+    natural = catalogue.get(code).verdict
+    to = entry.get("verdict") or (Verdict.AMBIGUOUS if entry.get("count") else natural)
+    if entry.get("mode") == "auto" and to == Verdict.AMBIGUOUS and natural not in (Verdict.AMBIGUOUS, Verdict.HARDWARE):
+        return [
+            f"is {natural} by the catalogue, so that as AMBIGUOUS it is always asked about; leave out auto, or say "
+            "verdict=HARDWARE, which repairs alone once it has its witnesses."
+        ]
+    return []
 
 
 def _entry(entry: Mapping[str, Any]) -> list[str]:
@@ -100,17 +139,18 @@ def _entry(entry: Mapping[str, Any]) -> list[str]:
     count, window = entry.get("count"), entry.get("window_s")
     if (count is None) != (window is None):
         found.append("a number of times and a window belong together, such as 3x in 24h.")
-    elif count is not None and not (_whole(count, 2, 1000) and _whole(window, 60, 30 * fields.DAY)):
-        found.append("repetition must be from 2 to 1000 times within 1 minute to 30 days.")
+    elif count is not None and not (_whole(count, 2, 1000) and _whole(window, 60, 3 * fields.DAY)):
+        found.append("repetition must be from 2 to 1000 times within 1 minute to 3 days: so far back events are read.")
     if mode == "observe" and action in CHANGING:
         found.append(f"observe and {action} contradict each other: what is only observed is never repaired.")
     if mode in ("auto", "ask") and action in (Action.NONE, Action.WATCH):
         found.append(f"{mode} and {action} contradict each other: {action} repairs nothing. Use observe.")
     if verdict in ("WORKLOAD", "WATCH") and (mode in ("auto", "ask") or action in CHANGING):
         found.append(f"the verdict {verdict} never leads to a repair, so it takes neither auto nor ask nor a repair.")
-    if count is not None and (mode == "observe" or verdict == "HARDWARE"):
-        what = "it is only observed" if mode == "observe" else "it is one already"
-        found.append(f"raising it to a hardware failure on repetition has no effect, since {what}.")
+    if count is not None and mode == "observe" and "of" not in entry:
+        found.append("raising it on repetition has no effect, since it is only observed.")
+    if count is not None and verdict in ("WORKLOAD", "WATCH") and "of" not in entry:
+        found.append(f"repetition raises a code, so it leads to AMBIGUOUS or HARDWARE, not to {verdict}.")
     return found
 
 

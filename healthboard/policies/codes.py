@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from healthboard.diagnosis import catalogue
+
 NUMBERED = re.compile(r"^S?XID_[1-9]\d{0,4}$")
 SCHEDULED = re.compile(r"^EC2_EVENT_[A-Z]+(_[A-Z]+)*$")
 
@@ -26,7 +28,20 @@ NAMES = frozenset(
 )
 
 
+OWN = re.compile(r"^[A-Z][A-Z0-9]*(_[A-Z0-9]+)+$")
+LONGEST = 60
+
+
+def may_be_own(code: object) -> bool:
+    """Whether it can name a code of a policy's own: capitals, at least two words, and no code that we know."""
+    return isinstance(code, str) and len(code) <= LONGEST and bool(OWN.match(code)) and not _ours(code)
+
+
+def _ours(code: str) -> bool:
+    return known(code) or code.startswith(("XID_", "SXID_", "EC2_EVENT_"))
+
+
 def known(code: object) -> bool:
     if not isinstance(code, str):
         return False
-    return code in NAMES or bool(NUMBERED.match(code) or SCHEDULED.match(code))
+    return code in NAMES or code in catalogue.load() or bool(NUMBERED.match(code) or SCHEDULED.match(code))

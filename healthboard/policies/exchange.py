@@ -152,9 +152,16 @@ def _text(name: str, key: str, value: Any) -> str:
 
 def _setting(name: str, key: str, value: Any) -> Any:
     setting = BY_NAME.get(key)
-    if setting is not None and setting.kind == "seconds" and isinstance(value, str):
-        try:
+    try:
+        if setting is not None and setting.kind == "seconds" and isinstance(value, str):
             return parse_duration(value)
-        except ValueError as error:
-            raise Invalid(f"{name}: {error}") from None
+        if setting is not None and setting.kind == "codes" and isinstance(value, dict):
+            return {str(code): _code(entry) for code, entry in value.items()}
+    except ValueError as error:
+        raise Invalid(f"{name}: {error}") from None
     return value
+
+
+def _code(entry: Any) -> Any:
+    window = entry.get("window_s") if isinstance(entry, dict) else None
+    return {**entry, "window_s": parse_duration(window)} if isinstance(window, str) else entry

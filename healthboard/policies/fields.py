@@ -27,7 +27,7 @@ POLICY_ACTIONS = (
 )
 #: Verdicts that a policy may give to a code, lightest first.
 POLICY_VERDICTS = ("WORKLOAD", "WATCH", "AMBIGUOUS", "HARDWARE")
-CODE_KEYS = ("mode", "action", "verdict", "count", "window_s")
+CODE_KEYS = ("mode", "action", "verdict", "of", "count", "window_s")
 
 GROUPS = (
     "Modes",
@@ -94,8 +94,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "codes", "Exceptions per code", "Per code", "codes", {},
         "One code a line: the code, a colon, then any of a mode (auto, ask, observe), an action (WATCH, DIAGNOSE, "
-        "DRAIN, REBOOT, RELOCATE, REPLACE), verdict=… (WATCH, AMBIGUOUS, HARDWARE, WORKLOAD), and 3x in 24h to raise "
-        "it to a hardware failure on repetition. Example: XID_119: ask REPLACE 3x in 24h",
+        "DRAIN, REBOOT, RELOCATE, REPLACE), verdict=… (WATCH, AMBIGUOUS, HARDWARE, WORKLOAD), and 3x in 24h to give "
+        "the verdict (AMBIGUOUS if none is named) only on repetition. Example: XID_119: ask REPLACE 3x in 24h. "
+        "A code of your own counts others on the same GPU: MEMORY_WEARS: of=XID_63,XID_94 3x in 24h. "
+        "What only a policy makes a finding of never repairs alone without its witnesses.",
         "codes",
     ),
     Setting(

@@ -71,6 +71,8 @@ def _entry(parts: list[str]) -> dict[str, Any]:
             put("action", part.upper())
         elif part.lower().startswith("verdict="):
             put("verdict", part.partition("=")[2].upper())
+        elif part.lower().startswith("of="):
+            put("of", [code for code in part.partition("=")[2].upper().split(",") if code])
         elif times:
             if i + 2 >= len(parts) or parts[i + 1].lower() != "in":
                 raise ValueError(f"after {part} a window must follow, as in {part} in 24h.")
@@ -82,7 +84,7 @@ def _entry(parts: list[str]) -> dict[str, Any]:
             i += 2
         else:
             raise ValueError(
-                f"“{part}” is neither a mode, an action, verdict=… nor a number of times such as 3x in 24h."
+                f"“{part}” is neither a mode, an action, verdict=…, of=… nor a number of times such as 3x in 24h."
             )
         i += 1
     return entry

@@ -10,6 +10,7 @@ from typing import Any
 from healthboard import clock
 from healthboard.diagnosis.signals import Action, Thresholds, Verdict
 from healthboard.policies import fields
+from healthboard.policies.careful import READ_BY
 
 #: Actions that change no instance.
 QUIET = (Action.NONE, Action.WATCH, Action.NOTIFY_WORKLOAD)
@@ -31,8 +32,11 @@ def resolve(
     may_act: bool,
     values: Mapping[str, Any],
     origin: Mapping[str, str] | None = None,
+    *,
+    raised: bool = False,
 ) -> Answer:
-    """`codes`: the decisive one first. `origin` (see `matching.Resolved`) only adds the policy's name to the words."""
+    """`codes`: the decisive one first. `origin` (see `matching.Resolved`) only adds the policy's name to the words.
+    `raised`: only a policy makes a finding of it (`Assessment.raised`)."""
     verdict, action = str(verdict), str(action)
     if verdict == Verdict.CORRELATED:
         return Answer("ask", str(Action.HOLD), "many instances at once: held until a person decides")
@@ -48,6 +52,8 @@ def resolve(
         return Answer("ask", action, f"{why}, but condemned hardware is back: only a person decides about it")
     if mode == "auto" and verdict == Verdict.HARDWARE and not may_act:
         return Answer("ask", action, f"{why}, but without a second witness a person is asked")
+    if mode == "auto" and verdict == Verdict.AMBIGUOUS and raised:
+        return Answer("ask", action, f"{why}, but only a policy makes a finding of it, so a person is asked")
     if mode == "auto" and action in (*QUIET, Action.HOLD, Action.RETURN):
         return Answer("ask", action, f"{why}, but {action} repairs nothing, so a person is asked")
     return Answer(mode, action, why)
@@ -92,8 +98,8 @@ def thresholds(values: Mapping[str, Any]) -> Thresholds:
     """The part of a policy that changes how evidence is read; stored with each decision."""
     overrides = {}
     for code, entry in values["codes"].items():
-        kept = {k: entry[k] for k in ("verdict", "count", "window_s") if entry.get(k)}
-        if kept.get("verdict") and entry.get("action"):
+        kept = {k: entry[k] for k in READ_BY if entry.get(k)}
+        if (kept.get("verdict") or kept.get("of")) and entry.get("action"):
             kept["action"] = entry["action"]
         if kept:
             overrides[code] = kept

@@ -49,6 +49,8 @@ def code_line(code: str, entry: Mapping[str, Any]) -> str:
     parts = [str(entry[key]) for key in ("mode", "action") if entry.get(key)]
     if entry.get("verdict"):
         parts.append(f"verdict={entry['verdict']}")
+    if entry.get("of"):
+        parts.append(f"of={','.join(entry['of'])}")
     if entry.get("count"):
         parts.append(f"{entry['count']}x in {duration(entry['window_s']).replace(' ', '')}")
     return f"{code}: {' '.join(parts)}"

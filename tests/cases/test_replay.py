@@ -124,3 +124,21 @@ def test_a_decision_rests_on_the_policy_of_its_moment(time, operator):
     kept = case.evidence.order_by("-pk").first()
     assert kept.answer["mode"] == "ask" and kept.inputs["policy"]["versions"][0]["number"] == 2
     assert replay.difference(kept) is None
+
+
+def test_a_policys_own_code_asks_is_kept_with_the_evidence_and_is_decided_alike(time):
+    own = {"of": ["XID_63", "XID_92"], "count": 3, "window_s": 3600, "action": "REPLACE"}
+    scene.policy(mode_ambiguous="auto", codes={"MEMORY_WEARS": own})
+    scene.acting()
+    on = scene.machine()
+    for number, code in enumerate(("XID_63", "XID_92", "XID_63")):
+        assert scene.read(on) is None
+        scene.shows(on, code, 20 - number, seq=number)
+    case = scene.read(on)
+    assert (case.code, case.verdict, case.action, case.mode, case.state) == (
+        "MEMORY_WEARS", "AMBIGUOUS", "REPLACE", "ask", "WAITING",
+    )  # fmt: skip
+    assert "only a policy makes a finding of it" in case.mode_why
+    kept = case.evidence.get()
+    assert kept.inputs["thresholds"]["code_overrides"] == {"MEMORY_WEARS": own}
+    assert replay.difference(kept) is None

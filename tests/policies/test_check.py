@@ -3,6 +3,8 @@ import pytest
 from healthboard.policies import check, fields
 from healthboard.policies.form_fields import SettingChoice, field_for, parse_codes, show_codes
 
+OWN = {"of": ["XID_63", "XID_94"], "count": 3, "window_s": 86400}
+
 
 def only(problems):
     [(name, sentences)] = problems.items()
@@ -30,6 +32,20 @@ def test_every_default_can_be_saved():
         ({"codes": {"XID_79": {"mode": "auto", "action": "WATCH"}}}, "codes", "repairs nothing"),
         ({"codes": {"XID_13": {"verdict": "WORKLOAD", "mode": "auto"}}}, "codes", "never leads to a repair"),
         ({"codes": {"XID_13": {"count": 3}}}, "codes", "belong together"),
+        ({"codes": {"XID_13": {"count": 3, "window_s": 7 * 86400}}}, "codes", "1 minute to 3 days"),
+        ({"codes": {"XID_13": {"verdict": "WATCH", "count": 3, "window_s": 60}}}, "codes", "leads to AMBIGUOUS or"),
+        ({"codes": {"XID_13": {"mode": "auto", "verdict": "AMBIGUOUS"}}}, "codes", "XID_13: is WORKLOAD by the cata"),
+        ({"codes": {"XID_63": {"mode": "auto", "count": 3, "window_s": 60}}}, "codes", "it is always asked about"),
+        ({"codes": {"ROW_WEARS": {"count": 3, "window_s": 60}}}, "codes", "which it counts, as in of="),
+        ({"codes": {"ROW_WEARS": {"of": ["XID_63"]}}}, "codes", "needs a number of times"),
+        ({"codes": {"ROW_WEARS": {**OWN, "of": ["XID_63", "NOTHING"]}}}, "codes", "of=NOTHING: there is no such code"),
+        ({"codes": {"ROW_WEARS": {**OWN, "of": ["XID_63", "XID_63"]}}}, "codes", "names a code twice"),
+        ({"codes": {"ROW_WEARS": {**OWN, "of": "XID_63"}}}, "codes", "from 1 to 20 codes"),
+        ({"codes": {"ROW_WEARS": {**OWN, "of": [["XID_63"], 5]}}}, "codes", "there is no such code"),
+        ({"codes": {"ROW_WEARS": {**OWN, "verdict": "HARDWARE"}}}, "codes", "is no witness"),
+        ({"codes": {"ROW_WEARS": {**OWN, "mode": "auto"}}}, "codes", "never repaired alone"),
+        ({"codes": {"XID_79": OWN}}, "codes", "that there is already"),
+        ({"codes": {"rows": OWN}}, "codes", "named in capitals"),
         ({"mode_hardware": "observe", "mode_ambiguous": "auto"}, "mode_ambiguous", "only observed"),
         ({"mode_hardware": "auto", "tries_24h": 0}, "tries_24h", "at least one try"),
         ({"mode_hardware": "auto", "budget_absolute": 0}, "budget_absolute", "room for at least one"),
@@ -40,6 +56,24 @@ def test_every_default_can_be_saved():
 def test_what_makes_no_sense_is_refused_in_words(settings, where, words):
     name, sentence = only(check.problems(settings))
     assert name == where and words in sentence
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        OWN,
+        {**OWN, "verdict": "WATCH"},
+        {**OWN, "mode": "ask", "action": "REBOOT"},
+        {**OWN, "mode": "observe"},
+    ],
+)
+def test_a_code_of_ones_own_can_be_saved(entry):
+    assert check.problems({"codes": {"ROW_WEARS": entry}}) == {}
+
+
+def test_a_number_of_times_may_lead_to_a_hardware_failure():
+    entry = {"mode": "auto", "verdict": "HARDWARE", "action": "REBOOT", "count": 3, "window_s": 3600}
+    assert check.problems({"codes": {"XID_119": entry, "XID_13": entry}}) == {}
 
 
 def test_observing_everything_but_one_code_is_no_contradiction():
@@ -58,6 +92,7 @@ def test_no_limit_is_a_value_where_it_is_allowed():
         ("XID_31: 3x in 24h", {"count": 3, "window_s": 86400}),
         ("XID_31: ask 3x in 24 h", {"mode": "ask", "count": 3, "window_s": 86400}),
         ("GPU_MISSING: verdict=WATCH", {"verdict": "WATCH"}),
+        ("row_wears: of=xid_63,XID_94 3x in 24h", OWN),
     ],
 )
 def test_an_exception_is_one_readable_line(line, entry):

@@ -77,6 +77,25 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(admin, text, words):
     assert words in caught.value.message and "\n" not in caught.value.message
 
 
+def test_a_code_of_ones_own_comes_and_goes_as_it_is(admin):
+    text = """
+version: 1
+policies:
+  - name: wears
+    match: {pool: train}
+    settings:
+      codes:
+        MEMORY_WEARS: {mode: ask, of: [XID_63, XID_94], count: 3, window_s: 24 h}
+        XID_119: {verdict: HARDWARE, action: REBOOT, count: 2, window_s: 3600}
+"""
+    said = exchange.apply(text, actor=admin, reason="x")
+    assert "wears: MEMORY_WEARS: no exception → ask of=XID_63,XID_94 3x in 1d" in said
+    assert exchange.apply(exchange.export(), actor=admin, reason="x") == []
+    assert Policy.objects.get(name="wears").settings["codes"]["MEMORY_WEARS"]["window_s"] == 86400
+    with pytest.raises(Invalid, match=r"wears: .*is not a duration"):
+        exchange.apply(text.replace("24 h", "soon"), actor=admin, reason="x")
+
+
 def test_a_file_goes_the_same_way_as_the_form_under_a_persons_name(admin):
     with pytest.raises(NotAllowed):
         exchange.apply(FILE, actor=factories.actor(factories.person("operator")), reason="x")

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,6 +92,45 @@ def test_an_exception_that_one_workload_has_does_not_hide_another_codes_exceptio
     ]
     found = combine(policies, [Target(workload="a"), Target(workload="b")])
     assert resolve("HARDWARE", ["XID_79", "XID_94"], "REPLACE", True, found.values).mode == "observe"
+
+
+OWN = {"of": ["XID_63", "XID_94"], "count": 3, "window_s": 3600}
+
+
+@pytest.mark.parametrize(
+    "one, other, merged",
+    [
+        ({"ROW_WEARS": OWN}, {}, {}),
+        ({"ROW_WEARS": OWN}, {"ROW_WEARS": {**OWN, "of": ["XID_31"]}}, {}),
+        (
+            {"ROW_WEARS": OWN},
+            {"ROW_WEARS": {**OWN, "of": ["XID_94", "XID_31"], "count": 5, "window_s": 60}},
+            {"ROW_WEARS": {"of": ["XID_94"], "verdict": "AMBIGUOUS", "count": 5, "window_s": 60}},
+        ),
+        (  # at once here, only on repetition there: nobody knows which, so nothing is raised and nobody acts alone
+            {"XID_31": {"verdict": "HARDWARE"}},
+            {"XID_31": {"verdict": "HARDWARE", "count": 3, "window_s": 60}},
+            {"XID_31": {"mode": "ask", "partial": True}},
+        ),
+        (
+            {"XID_31": {"verdict": "HARDWARE", "count": 2, "window_s": 600}},
+            {"XID_31": {"verdict": "AMBIGUOUS", "count": 3, "window_s": 60}},
+            {"XID_31": {"verdict": "AMBIGUOUS", "count": 3, "window_s": 60}},
+        ),
+    ],
+)
+def test_of_two_workloads_readings_of_a_code_the_most_careful_holds(one, other, merged):
+    policies = [snap("a", {"codes": one}, workload="a"), snap("b", {"codes": other}, workload="b")]
+    for pair in (policies, policies[::-1]):
+        found = combine(pair, [Target(workload="a"), Target(workload="b")]).values["codes"]
+        assert found == merged
+
+
+def test_how_a_code_is_read_is_one_word_of_one_policy():
+    wide = Snapshot("Default", {}, {"codes": {"XID_63": {"verdict": "WATCH", "mode": "observe"}}}, default=True)
+    near = snap("a", {"codes": {"XID_63": {"count": 3, "window_s": 60}}}, workload="a")
+    found = combine([wide, near], [Target(workload="a")]).values["codes"]["XID_63"]
+    assert found == {"mode": "observe", "count": 3, "window_s": 60}
 
 
 def test_the_most_specific_version_is_named():

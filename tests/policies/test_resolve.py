@@ -66,6 +66,14 @@ def test_nothing_ever_acts_alone_without_a_witness_or_on_a_lesser_verdict(polici
         assert verdict == "AMBIGUOUS" or (verdict == "HARDWARE" and may_act)
 
 
+def test_what_only_a_policy_makes_a_finding_of_never_acts_alone():
+    found = values(mode_ambiguous="auto", codes={"XID_13": {"verdict": "AMBIGUOUS", "action": "REPLACE"}})
+    assert resolve("AMBIGUOUS", ["XID_119"], "REBOOT", False, found).mode == "auto"
+    for codes in (["XID_13"], ["XID_119", "XID_13"]):
+        answer = resolve("AMBIGUOUS", codes, "REPLACE", False, found, raised=True)
+        assert answer.mode == "ask" and "only a policy makes a finding of it" in answer.why
+
+
 def test_policy_times_run_at_the_sandboxs_speed_but_undo_and_expiry_do_not(settings):
     settings.SPEED = 10
     assert thresholds(values()).agent_disconnect == timedelta(seconds=30)
@@ -79,8 +87,10 @@ def test_exceptions_that_change_the_reading_go_to_the_evaluator():
         "XID_119": {"mode": "ask", "count": 3, "window_s": 3600},
         "XID_63": {"verdict": "AMBIGUOUS", "action": "REBOOT"},
         "XID_79": {"mode": "ask", "action": "REPLACE"},
+        "ROW_WEARS": {"mode": "ask", "of": ["XID_63"], "count": 2, "window_s": 60, "action": "REBOOT"},
     }
     assert thresholds(values(codes=codes)).code_overrides == {
         "XID_119": {"count": 3, "window_s": 3600},
         "XID_63": {"verdict": "AMBIGUOUS", "action": "REBOOT"},
+        "ROW_WEARS": {"of": ["XID_63"], "count": 2, "window_s": 60, "action": "REBOOT"},
     }

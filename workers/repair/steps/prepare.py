@@ -33,7 +33,8 @@ def cleared(run: Run) -> Result | None:
     if run.repair.automatic:
         if seen.verdict not in BAD:
             return Undo(f"the evidence now reads {seen.verdict}: {seen.why}")
-        answer = resolve(seen.verdict, seen.codes, seen.action, seen.may_act, run.reading.policy.values)
+        values = run.reading.policy.values
+        answer = resolve(seen.verdict, seen.codes, seen.action, seen.may_act, values, raised=seen.raised)
         if answer.mode != "auto" and "dead_host" not in run.repair.allowed:
             return Undo(f"the policy now says {answer.mode}: {answer.why}")
     elif seen.verdict in GOOD:
