@@ -18,6 +18,8 @@ from healthboard.diagnosis.node_report import LASTING_CLOCK_EVENTS, MAX_GPUS
 from healthboard.diagnosis.signals import Event, Reading
 
 MAX_LINE, MAX_LINES = 4_096, 50_000
+#: Pairs of a GPU and an Xid that are counted in one window: more is no machine's story.
+MAX_XIDS = 256
 #: Series that tell of the past and not of a measurement of now.
 _XID = ("DCGM_FI_DEV_XID_ERRORS", "DCGM_EXP_XID_ERRORS_COUNT")
 #: A sample with the time at which it was taken, in milliseconds; dcgm-exporter itself prints none.
@@ -49,12 +51,15 @@ def read(body: bytes, *, at: datetime) -> Scrape:
     if len(seen) > MAX_GPUS:
         raise Unusable(f"the answer tells of {len(seen)} GPUs, at most {MAX_GPUS} are read")
     readings, counted = interpret(found, at=at)
+    xids = _xids(counted)
+    if len(xids) > MAX_XIDS:
+        raise Unusable(f"the answer counts {len(xids)} kinds of Xid, at most {MAX_XIDS} are read")
     readings = [_steady(r) for r in readings if r.gpu]
     measured = {gpu_of(s.labels) for s in found if _measured(s)} - {None}
     if measured:  # where only old Xids are left, the exporter was blinded by one, and no GPU is missing because of it
         readings.append(Reading("GPU_COUNT", len(measured), "dcgm", at, at))
     readings.append(Reading("EXPORTER", "OK", "dcgm", at, at))
-    return Scrape(tuple(readings), _xids(counted), _power(found), _newest(lines))
+    return Scrape(tuple(readings), xids, _power(found), _newest(lines))
 
 
 def new_xids(now: Scrape, before: Mapping[tuple[str, int], int], *, at: datetime) -> list[Event]:

@@ -221,6 +221,10 @@ def test_samples_that_carry_an_old_time_say_nothing(scene):
         (http(b'DCGM_FI_DEV_GPU_TEMP{gpu="0"} 999\n'), "the answer has no series of a GPU"),
         (http(text(gpus=range(65))), "the answer tells of 65 GPUs, at most 64 are read"),
         (http(b"DCGM_x 1\n" * 50_001), "the answer has 50001 series, at most 50000 are read"),
+        (
+            http("".join(series("DCGM_EXP_XID_ERRORS_COUNT", 1, xid=str(n)) for n in range(1, 300)).encode()),
+            "the answer counts 299 kinds of Xid, at most 256 are read",
+        ),
     ],
 )
 def test_what_is_no_answer_makes_its_machine_unknown_and_no_other(scene, answer, why):

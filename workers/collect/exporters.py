@@ -25,6 +25,8 @@ from workers.collect import fetch, sources, store
 
 CHANNEL = SOURCE = "dcgm"
 PORT = 9400
+#: seconds for one machine, divided by the sandbox's speed, but never less than a busy machine needs
+NODE_S, LEAST_S = 5.0, 1.0
 DRAINED = "silent because it is drained"
 #: the same power values in so many scrapes and for so long are a frozen exporter; it reads its GPUs every 30 s or 60 s
 STILL_SCRAPES, STILL_FOR = 3, timedelta(minutes=3)
@@ -52,7 +54,8 @@ def collect(account: Account, region: str) -> bool:
             targets[row.pk] = fetch.Target(address(row.private_ip), where)
         except ValueError as refused:
             answers[row.pk] = fetch.Failure(str(refused))
-    answers |= fetch.gather(targets, partial(dcgm_scrape.read, at=at), tick=claim.touch)
+    limits = fetch.Limits(node_s=max(clock.scaled(NODE_S).total_seconds(), LEAST_S))
+    answers |= fetch.gather(targets, partial(dcgm_scrape.read, at=at), limits=limits, tick=claim.touch)
 
     def write() -> str:
         memory = Memory.load(account, region, at)
