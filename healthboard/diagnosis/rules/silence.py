@@ -9,6 +9,8 @@ from healthboard.diagnosis.rules.claims import Claim, Claims
 from healthboard.diagnosis.signals import Action, Reading, Verdict
 
 _GPU_SOURCES = ("nvml", "dcgm")
+#: what was announced has happened by then, or was taken back without a word
+_ANNOUNCED = frozenset({"EC2_SPOT_INTERRUPTION", "EC2_REBALANCE", "CAPACITY_BLOCK_ENDING"})
 
 
 def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
@@ -19,7 +21,8 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
         if r.name not in ("GAP", "BOOT_ID") and not evidence.expected_silence(r.source):
             later.append(r.last + evidence.thresholds.stale_after)
     for claim in claims:
-        if _goes_on(claim) or claim.verdict not in (Verdict.HEALTHY, Verdict.WORKLOAD, Verdict.UNKNOWN):
+        fades = claim.verdict in (Verdict.HEALTHY, Verdict.WORKLOAD, Verdict.UNKNOWN) or claim.code in _ANNOUNCED
+        if _goes_on(claim) or not fades:
             continue
         over = max(e.last_at or e.at for e in claim.events) + evidence.thresholds.shown_for
         if evidence.now > over and claim.role == "own":
