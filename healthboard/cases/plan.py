@@ -10,6 +10,7 @@ from django.db.models import Q
 from healthboard import clock
 from healthboard.audit.record import digest
 from healthboard.cases.judge import Judgement
+from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Instance, Owner, Task
 from healthboard.fleet.seeing import why_blind
 from healthboard.repairs import brakes, budget, zones
@@ -168,6 +169,8 @@ def _warnings(instance: Instance, action: str, judged: Judgement, tasks: list[di
     ).values_list("workload__name", flat=True)
     if names := sorted(set(stuck)):
         found.append(f"Minimum and maximum are both 100 %: the drain of {', '.join(names)} never ends")
+    if ending := why_ending(instance, clock.now()):
+        found.append(ending)
     found += why_blind(instance, clock.now())
     return found
 

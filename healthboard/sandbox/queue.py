@@ -60,7 +60,7 @@ def block_ending(world: World, instance: Instance) -> None:
     arns = [world.arn("ec2", f"capacity-reservation/{block}")]
     if instance.reservation is None:
         arns.append(instance_arn(world, instance))
-    detail = {"capacity-reservation-id": block, "end-date": iso(world.now() + 40 * 60)}
+    detail = {"capacity-reservation-id": block, "end-date": iso(world.after(40 * 60))}
     put(world, "Capacity Block Reservation Expiration Warning", "aws.ec2", detail, *arns)
 
 

@@ -65,12 +65,15 @@ def test_the_numbers_are_what_the_database_says(client, monkeypatch):
     factories.repair(on)
     factories.breaker()
     factories.switch(stopped=True)
+    factories.source("events", dropped={"not JSON": 2})
     Pulse.objects.create(name="canary", at=factories.ago(40), ok=True)
     found = numbers(client)
     assert 39 < found["healthboard_pulse_age_seconds", "canary"] < 60 and found["healthboard_pulse_ok", "canary"] == 1
     assert found["healthboard_instances", "HARDWARE"] == 1 and found["healthboard_instances", "HEALTHY"] == 0
     assert found["healthboard_cases_open", "WAITING"] == 1 and found["healthboard_repairs", "RUNNING"] == 1
     assert found["healthboard_breakers_open", "CORRELATED"] == 1 and found["healthboard_stopped",] == 1
+    place = ("", "111122223333", "events", "not JSON", factories.REGION)
+    assert found["healthboard_source_dropped_messages_total", *place] == 2
     assert 170 < found["healthboard_case_waiting_oldest_seconds",] < 300
 
 

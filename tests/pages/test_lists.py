@@ -185,6 +185,13 @@ def test_a_blind_source_raises_a_banner(home, log_in):
     assert HOSTILE not in text
 
 
+def test_a_lost_queue_shows_with_its_reason_and_what_was_not_used(home, log_in):
+    make.source("events", age=500, error="sqs receive_message: AccessDenied", dropped={"too old": 3, HOSTILE: 1})
+    text = log_in("viewer").get("/system/").content.decode()
+    assert "Blind" in text and "sqs receive_message: AccessDenied" in text
+    assert "messages not used: 3 too old, 1 " in text and HOSTILE not in text
+
+
 def test_empty_lists_explain_themselves(db, log_in):
     client = log_in("operator")
     assert b"No instance has been seen yet" in client.get("/").content

@@ -14,6 +14,7 @@ from datetime import timedelta
 from healthboard import clock
 from healthboard.aws import places
 from healthboard.fleet import gaps
+from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind, why_watching
 from healthboard.policies.reading import GOOD
@@ -133,6 +134,8 @@ def _may_start(run: Run) -> Wait | None:
         return Wait(60, "its account or region is no longer configured")
     if run.repair.automatic and not _breadth_was_seen(run):
         return Wait(5, "waiting for a look at all instances, so that one cause behind many is seen first")
+    if run.repair.action in ("REPLACE", "REBOOT", "RELOCATE") and (ending := why_ending(run.instance, clock.now())):
+        return Wait(15, ending)
     reasons = why_blind(run.instance, clock.now())
     return Wait(15, reasons[0]) if reasons else None
 
