@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from healthboard import clock
-from healthboard.diagnosis.parsed import parse_time
+from healthboard.diagnosis.rules.announced import ENDS, until
 from healthboard.fleet.models import HealthEvent, Instance
 
-#: announcement -> (what it says, AWS's time until it has happened, at the latest)
-ANNOUNCED = {
-    "EC2_SPOT_INTERRUPTION": ("Spot takes it back", timedelta(minutes=10)),
-    "CAPACITY_BLOCK_ENDING": ("its Capacity Block ends", timedelta(minutes=45)),
-}
+#: no announcement is awaited for longer
+LONGEST = timedelta(days=1)
 
 
 def why_ending(instance: Instance, now: datetime) -> str:
-    """What is announced, and until when nothing is begun; empty where nothing is, or where the time has passed."""
-    longest = max(clock.scaled(span) for _, span in ANNOUNCED.values())
-    told = HealthEvent.objects.filter(instance=instance, code__in=ANNOUNCED, last_at__gt=now - longest)
-    for event in told.order_by("-last_at"):
-        words, span = ANNOUNCED[event.code]
-        until = event.last_at + clock.scaled(span)
-        until = min(parse_time(event.attrs.get("ends")) or until, until)
-        if now < until:
-            return f"{words}: a repair would not be done before. Looked at again at {until:%H:%M:%S} UTC"
+    """What is announced, and until when nothing is begun; empty where nothing is, or where its time has passed."""
+    told = HealthEvent.objects.filter(instance=instance, code__in=ENDS, backlog=False, at__lte=now)
+    for event in told.filter(at__gt=now - LONGEST).order_by("-at")[:20]:
+        if now < (end := until(event)):
+            return f"it goes away by itself ({event.text or event.code}): nothing is begun until {end:%H:%M:%S} UTC"
     return ""

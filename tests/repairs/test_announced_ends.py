@@ -12,29 +12,33 @@ from healthboard.fleet.models import HealthEvent
 from tests import factories
 
 
-def test_a_repair_waits_while_spot_takes_the_machine_back(drive):
+def test_a_repair_that_is_scheduled_waits_while_spot_takes_the_machine_back(drive):
     one = drive.machine("solo")
-    drive.inject(one, "EC2_SPOT_INTERRUPTION")
-    drive.until(lambda: HealthEvent.objects.filter(instance=drive.row(one), code="EC2_SPOT_INTERRUPTION").exists())
     drive.inject(one, "XID_79", 3)
     drive.opened(one)
-    drive.until(lambda: (r := drive.repair(one)) is not None and "Spot takes it back" in r.why_waiting, within=60)
-    assert drive.calls(one) == {}
-    HealthEvent.objects.update(last_at=clock.now() - timedelta(hours=1))  # it was not taken
+    drive.inject(one, "EC2_SPOT_INTERRUPTION")
+    drive.due["events"] = 0.0
+    drive.until(lambda: (r := drive.repair(one)) is not None and "goes away by itself" in r.why_waiting, within=60)
+    drive.steps(20)
+    assert not drive.calls(one)
+    HealthEvent.objects.filter(code="EC2_SPOT_INTERRUPTION").update(at=clock.now() - timedelta(hours=1))  # not taken
     drive.until(lambda: drive.calls(one), within=60)
     drive.sound()
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("code, words", [("EC2_SPOT_INTERRUPTION", "Spot"), ("CAPACITY_BLOCK_ENDING", "Block ends")])
-def test_what_is_announced_holds_until_it_has_happened(code, words):
+def test_what_is_announced_holds_until_it_has_happened():
     row, now = factories.instance(), clock.now()
     assert why_ending(row, now) == ""
     event = HealthEvent.objects.create(
-        instance=row, source="ec2", code=code, at=now, last_at=now, received_at=now, attrs={}
-    )
-    assert words in why_ending(row, now + timedelta(seconds=30))
-    assert why_ending(row, now + timedelta(minutes=46)) == ""
-    event.attrs = {"ends": (now + timedelta(seconds=20)).isoformat()}
+        instance=row, source="ec2", code="CAPACITY_BLOCK_ENDING", at=now, last_at=now, received_at=now,
+        attrs={"ends": (now + timedelta(minutes=40)).isoformat()},
+    )  # fmt: skip
+    assert "CAPACITY_BLOCK_ENDING" in why_ending(row, now + timedelta(minutes=39))
+    assert why_ending(row, now + timedelta(minutes=51)) == ""
+    event.code, event.attrs = "EC2_SPOT_INTERRUPTION", {}
     event.save()
-    assert words in why_ending(row, now) and why_ending(row, now + timedelta(seconds=30)) == ""
+    assert why_ending(row, now + timedelta(minutes=9)) and why_ending(row, now + timedelta(minutes=11)) == ""
+    event.code = "EC2_REBALANCE"
+    event.save()
+    assert why_ending(row, now) == "", "a higher risk is no end"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.parsed import parse_time
@@ -18,13 +20,22 @@ _LATE = timedelta(minutes=10)
 _FOLLOWS = ("EC2_SYSTEM_IMPAIRED", "EC2_INSTANCE_IMPAIRED", "ECS_AGENT_DISCONNECTED")
 
 
+class Notice(Protocol):
+    """An event as it was told, or its stored row."""
+
+    at: datetime
+    code: str
+    attrs: Mapping[str, Any]
+
+
 def ending(evidence: Evidence) -> Event | None:
     """The newest notice whose end is still awaited."""
-    awaited = [e for e in evidence.of(*ENDS) if e.at <= evidence.now < _until(e)]
+    awaited = [e for e in evidence.of(*ENDS) if e.at <= evidence.now < until(e)]
     return awaited[-1] if awaited else None
 
 
-def _until(notice: Event) -> datetime:
+def until(notice: Notice) -> datetime:
+    """When the end is no longer awaited."""
     told = parse_time(notice.attrs.get("ends"))
     return told + _LATE if told else notice.at + ENDS[notice.code]
 
@@ -38,4 +49,4 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
         if claim.first >= notice.at:
             claim.set(Verdict.WATCH, Action.NONE, "follows from the end that was announced", "announced-end")
             claim.role = "companion"
-    return [_until(notice)]
+    return [until(notice)]
