@@ -18,7 +18,7 @@ from healthboard.audit import chain, heads
 from healthboard.cases import calls
 from healthboard.cases.calls import CHANGING, STUCK
 from healthboard.cases.models import Case, Decision, Evidence
-from healthboard.fleet.models import Owner
+from healthboard.fleet.models import Owner, Pulse
 from healthboard.repairs.models import Call, Occupancy, Repair
 from healthboard.repairs.states import OPEN, State
 
@@ -157,6 +157,12 @@ def audit() -> Iterator[str]:
         yield f"AUDIT: {sentence}"
     if behind := heads.behind():
         yield f"AUDIT: {behind}"
+        return
+    sealed = Pulse.objects.filter(name="audit").first()
+    if sealed is not None and not sealed.ok:
+        yield f"AUDIT: {sealed.detail.get('problem') if isinstance(sealed.detail, dict) else 'not sealed'}"
+    elif sealed is not None and sealed.at < clock.now() - STUCK:
+        yield f"AUDIT: nothing was sealed since {sealed.at:%Y-%m-%d %H:%M:%S}"
 
 
 def _words(value: Any) -> set[str]:

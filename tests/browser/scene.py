@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from healthboard import clock
-from healthboard.fleet.models import Gpu
+from healthboard.cases import alarm
+from healthboard.fleet.models import Gpu, Pulse
 from healthboard.people.actors import POLICY, Actor
 from tests import factories as make
 
@@ -243,7 +244,21 @@ def _running(found: dict, train, infer, solo) -> None:
     found["asking_repair"] = asking
 
 
+def _own_health(found: dict, solo) -> None:
+    """A broken invariant, and an audit record whose head cannot be kept."""
+    orphan = make.instance(solo, launched_by_us=True)
+    alarm.keep([f"ORPHAN: {orphan} was launched by a repair and belongs to none, and to no group"])
+    detail = {
+        "position": 18233,
+        "hash": "9f" * 32,
+        "log": "/var/lib/healthboard/audit-heads.log",
+        "problem": "the head cannot be kept outside the database: /var/lib/healthboard: No space left on device",
+    }
+    Pulse.objects.create(name="audit", at=make.ago(7), ok=False, detail=detail)
+
+
 def _rest(found: dict, train, infer, solo) -> None:
+    _own_health(found, solo)
     tripped = make.breaker(
         "us-east-1b", scope_kind="zone", why="GPU_OVERTEMP on 5 of 14 instances of zone us-east-1b within 10 minutes"
     )

@@ -252,6 +252,16 @@ def test_an_edited_audit_row_is_named(repair):
     assert sentence.startswith("AUDIT: row ")
 
 
+def test_a_sealer_that_stands_still_or_keeps_no_head_is_told(db):
+    pulse = Pulse.objects.create(name="audit", at=make.ago(1000), detail={"problem": ""})
+    assert invariants.check()[0].startswith("AUDIT: nothing was sealed since ")
+    Pulse.objects.filter(pk=pulse.pk).update(at=clock.now())
+    assert invariants.check() == []
+    for detail, said in (({"problem": "no space"}, "AUDIT: no space"), (["odd"], "AUDIT: not sealed")):
+        Pulse.objects.filter(pk=pulse.pk).update(ok=False, detail=detail)
+        assert invariants.check() == [said]
+
+
 def test_odd_rows_break_a_rule_and_never_the_check(repair, monkeypatch):
     for odd in (None, {"a": 1}, [["x"], 3, None], "terminate_first", 7):
         Repair.objects.filter(pk=repair.pk).update(allowed=odd if odd is not None else [None])
