@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run install test lint bench
+.PHONY: run install test lint bench safety safety-seeded
 
 run: $(STAMP)
 	@exec $(BIN)/python -m healthboard.supervisor
@@ -31,3 +31,10 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	@exec $(BIN)/python -m tests.bench
+
+# Goes on where the last call stopped, and ends within 50 minutes: `make safety ARGS="--row T1 --minutes 20 --jobs 4"`.
+safety: $(STAMP)
+	@exec $(BIN)/python -m tests.safety.run $(ARGS)
+
+safety-seeded: $(STAMP)
+	@SAFETY_SEEDED=$${SAFETY_SEEDED:-1} exec $(BIN)/python -m pytest -q tests/safety

@@ -12,6 +12,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _ports = itertools.count()
 
@@ -56,7 +57,8 @@ class Postgres:
         return f"postgres://postgres@127.0.0.1:{self.port}/postgres"
 
     @classmethod
-    def start(cls, folder: Path) -> Postgres:
+    def start(cls, folder: Path, **popen: Any) -> Postgres:
+        """`popen`: more for the server's process."""
         folder.mkdir(parents=True)
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -74,7 +76,9 @@ class Postgres:
             f"-p{port}", "-h127.0.0.1", "-k", "", "-F", "-c", "max_connections=200", "-c", "log_min_messages=fatal",
         ]  # fmt: skip
         common["stderr"] = subprocess.DEVNULL
-        process = subprocess.Popen([_binary("postgres"), "-D", str(folder), *options], start_new_session=True, **common)
+        process = subprocess.Popen(
+            [_binary("postgres"), "-D", str(folder), *options], start_new_session=True, **common, **popen
+        )
         server = cls(process, port, folder)
         for _ in range(200):
             try:

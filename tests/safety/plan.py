@@ -1,0 +1,101 @@
+"""The rows of the test table that are here, and the trials of each. Needs no Django."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.safety.classes import Classes, member
+
+MAIN = ("REPLACE/TEMPLATE", "REPLACE/GROUP", "REBOOT/TEMPLATE", "REBOOT/GROUP")
+OTHERS = ("UNDO/TEMPLATE", "UNDO/GROUP", "RELOCATE/PLAIN", "WATCH/GROUP", "DEAD-HOST/TEMPLATE")
+FLOWS = (*MAIN, *OTHERS)
+Specs = Iterator[dict[str, Any]]
+SEEDS, PAIRS, PAUSES, SPOILED = 5, 400, 200, 60
+
+
+@dataclass(frozen=True)
+class Row:
+    title: str
+    specs: Callable[[Classes], Specs]
+    #: worker processes that a trial may need
+    spares: int = 2
+    #: kills, pauses or the like in a trial that counts
+    least: int = 1
+
+
+def recordings(_: Classes) -> Specs:
+    for flow in FLOWS:
+        yield {"row": "points", "flow": flow}
+
+
+def kills(classes: Classes) -> Specs:
+    """Each class of each flow, seed by seed; the flows that are not the main ones once."""
+    for seed in range(SEEDS):
+        for flow in MAIN if seed else FLOWS:
+            for key, points in classes.get(flow, {}).items():
+                yield {
+                    "row": "T1", "flow": flow, "point": key, "seed": seed, "points": [member(points, key, seed)],
+                }  # fmt: skip
+
+
+def pairs(classes: Classes) -> Specs:
+    """Two workers die, the second at or behind the class of the first."""
+    rng = random.Random("pairs")
+    for number in range(PAIRS * 3 // 2):
+        flow = MAIN[number % len(MAIN)]
+        keys = list(classes.get(flow, {}))
+        if not keys:
+            continue
+        first = rng.randrange(len(keys))
+        second = rng.randrange(first, min(first + 12, len(keys)))
+        one, two = (rng.choice(classes[flow][keys[n]]) for n in (first, second))
+        yield {
+            "row": "T2", "flow": flow, "point": f"{keys[first]} + {keys[second]}", "seed": number,
+            "points": [one, [two[0], 1]],
+        }  # fmt: skip
+
+
+def stops(classes: Classes) -> Specs:
+    """The switch is thrown at each class of each flow."""
+    for flow in FLOWS:
+        for key, points in classes.get(flow, {}).items():
+            yield {"row": "T14", "flow": flow, "point": key, "seed": 0, "points": [member(points, key, 2)]}
+
+
+def pauses(classes: Classes) -> Specs:
+    """Points spread over the flows; none within a transaction, whose locks would only make the others wait."""
+    rng = random.Random("pauses")
+    for number in range(PAUSES * 5 // 4):
+        flow = MAIN[number % len(MAIN)]
+        if not classes.get(flow):
+            continue
+        key = rng.choice(list(classes[flow]))
+        outside = [p for p in classes[flow][key] if not _in_transaction(p[0])]
+        if outside:
+            yield {"row": "T3", "flow": flow, "point": key, "seed": number, "points": [rng.choice(outside)]}
+
+
+def _in_transaction(name: str) -> bool:
+    _, kind, _, when = name.split("|")
+    return (kind, when) == ("commit", "before")
+
+
+def spoiled(classes: Classes) -> Specs:
+    for number in range(SPOILED):
+        yield {
+            "row": "T4", "flow": MAIN[number % len(MAIN)], "point": ("restarted", "spoiled")[number // len(MAIN) % 2],
+            "seed": number,
+        }  # fmt: skip
+
+
+ROWS = {
+    "points": Row("undisturbed, its fault points recorded", recordings, least=0),
+    "T1": Row("killed at every fault point", kills),
+    "T2": Row("killed twice", pairs, spares=3, least=2),
+    "T3": Row("paused beyond the lease", pauses),
+    "T4": Row("messages lost, late, doubled, in disorder; the broker emptied, restarted (deliveries)", spoiled),
+    "T14": Row("the stop switch thrown at every fault point", stops),
+}

@@ -1,0 +1,100 @@
+"""`docs/safety-report.md`: per row what was tried, what was found, and what finding nothing shows."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from tests.safety.ledger import ROOT, Ledger
+from tests.safety.plan import ROWS
+
+PATH = ROOT / "docs" / "safety-report.md"
+HEAD = """# What the safety trials showed
+
+Written by `make safety`, which goes on where its last call stopped. Each trial runs a whole repair on a real PostgreSQL,
+a real Valkey and real Celery worker processes against the sandbox's AWS, does it harm, and then reads the database and
+AWS's own log of calls: every invariant (see `invariants.md`), each call as often as meant, capacity as before, the
+decision carried out once. How it is done: `decisions/0029-how-the-safety-trials-kill-and-measure.md`.
+
+*Runs* counts the trials in which the harm was done (a trial that ended before its point was reached proves nothing and is
+not counted). *Recovery* is the worst number of sweeps between a kill and the next worker's claim; 2 are allowed. Where
+nothing was found in n runs, the true rate is below *3/n*, at 95 % confidence.
+"""
+
+
+def write(ledger: Ledger, by: str, path: Path = PATH) -> None:
+    lines = [HEAD, f"Engine `{by}`.\n"]
+    lines += _table(ledger, by)
+    lines += _flows(ledger, by)
+    lines += _broken(ledger, by)
+    path.write_text("\n".join(lines))
+
+
+def _table(ledger: Ledger, by: str) -> list[str]:
+    lines = [
+        "| Row | Trial | Runs | Seeds | Violations | Worst recovery | 3/n | Engine |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    rows: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for result in ledger.results():
+        rows[result["row"]][result["engine"]].append(result)
+    for name, row in ROWS.items():
+        engines = rows.get(name, {})
+        if not engines:
+            lines.append(f"| {name} | {row.title} | 0 | | | | | not run |")
+            continue
+        which = by if by in engines else max(engines, key=lambda e: max(r["at"] for r in engines[e]))
+        counted = [r for r in engines[which] if r["reached"] >= row.least]
+        bad = sum(1 for r in counted if json.loads(r["broken"]))
+        lines.append(
+            f"| {name} | {row.title} | {sum(_size(r) for r in counted)} | {len({r['seed'] for r in counted})} | {bad} | "
+            f"{max((r['recovery'] for r in counted), default=0)} | {_bound(sum(_size(r) for r in counted), bad)} | "
+            f"{'this' if which == by else f'**stale**: `{which}`'} |"
+        )
+    return [*lines, ""]
+
+
+def _size(result: Any) -> int:
+    """Most trials are one; some hold many races, repairs or events."""
+    return json.loads(result["more"]).get("size", 1)
+
+
+def _bound(runs: int, bad: int) -> str:
+    return f"{3 / runs:.2g}" if runs and not bad else ""
+
+
+def _flows(ledger: Ledger, by: str) -> list[str]:
+    flows: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    for result in ledger.results(by):
+        if result["reached"] >= ROWS[result["row"]].least:
+            flows[result["row"], result["flow"]].append(result)
+    if not flows:
+        return []
+    lines = [
+        "## By flow",
+        "",
+        "| Row | Flow | Points | Runs | Violations | CPU s per trial |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (row, flow), results in sorted(flows.items()):
+        bad = sum(1 for r in results if json.loads(r["broken"]))
+        cpu = sum(r["cpu_s"] for r in results) / len(results)
+        lines.append(f"| {row} | {flow} | {len({r['point'] for r in results})} | {len(results)} | {bad} | {cpu:.1f} |")
+    return [*lines, ""]
+
+
+def _broken(ledger: Ledger, by: str) -> list[str]:
+    bad = [r for r in ledger.results(by) if json.loads(r["broken"])]
+    lines = ["## Violations", ""]
+    if failures := ledger.failures(by):
+        lines += [
+            f"{failures} trials gave no result (a server or a process of the harness failed) and were repeated.",
+            "",
+        ]
+    if not bad:
+        return [*lines, "None.", ""]
+    for r in bad:
+        lines.append(f"- {r['row']} {r['flow']} `{r['point']}` seed {r['seed']}: {'; '.join(json.loads(r['broken']))}")
+    return [*lines, ""]

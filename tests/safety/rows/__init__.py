@@ -1,0 +1,21 @@
+"""What a trial of each row does: `(conductor, flow, spec) -> {"broken": [sentences], "reached", "recovery"}`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+RUNNERS = {
+    "points": "kills.record",
+    "T1": "kills.run",
+    "T2": "kills.run",
+    "T3": "pauses.run",
+    "T4": "broker.run",
+    "T14": "stops.run",
+}
+
+
+def runner(row: str) -> Callable[..., dict[str, Any]]:
+    module, _, name = RUNNERS[row].partition(".")
+    return getattr(importlib.import_module(f"tests.safety.rows.{module}"), name)

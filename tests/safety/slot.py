@@ -1,0 +1,140 @@
+"""One slot: a warm process with servers of its own that runs trials, one after the other, each in a fork.
+
+Specs come as JSON lines on standard input, results go as JSON lines to standard output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.safety.board import die_with_parent
+from tests.safety.site import Site
+
+TRIAL_S = 120
+
+
+def main() -> int:
+    die_with_parent(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, _leave)
+    site = Site(Path(sys.argv[1]))
+    try:
+        site.enter()
+        slot = Slot(site)
+        for line in sys.stdin:
+            spec = json.loads(line)
+            print(json.dumps({"spec": spec, **slot.run(spec)}), flush=True)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        site.stop()
+    return 0
+
+
+def _leave(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+class Slot:
+    def __init__(self, site: Site) -> None:
+        from tests.safety import databases
+
+        self.site = site
+        _forked(databases.migrate, site, 60)
+        gc.collect()
+        gc.freeze()  # what is there now stays shared with the forks
+
+    def run(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """{"broken": [sentences], "reached", "recovery", "wall_s", "cpu_s"}, or {"failed": why} where it says nothing."""
+        from tests.safety import flows
+
+        begun = time.monotonic()
+        before = _cpu()
+        try:
+            self.site.mend()
+            flow = flows.FLOWS[spec["flow"]]
+            if not flows.folder(self.site, flow).exists():
+                _forked(lambda: flows.build(self.site, flow), self.site, TRIAL_S)
+            result = _forked(lambda: _trial(self.site, flow, spec), self.site, TRIAL_S)
+        except Failed as failed:
+            result = {"failed": str(failed)}
+        return {**result, "wall_s": round(time.monotonic() - begun, 2), "cpu_s": round(_cpu() - before, 2)}
+
+
+class Failed(Exception):
+    """A child ended without a result."""
+
+
+def _trial(site: Site, flow: Any, spec: dict[str, Any]) -> dict[str, Any]:
+    import redis
+
+    from tests.safety import databases, rows
+    from tests.safety.board import Board
+    from tests.safety.conductor import Conductor
+    from tests.safety.plan import ROWS
+    from tests.safety.worker import Spare
+
+    databases.copy(databases.slugged(flow.name), databases.TRIAL)
+    databases.use(databases.TRIAL)
+    redis.Redis.from_url(site.redis).flushall()
+    row = ROWS[spec["row"]]
+    board = Board()
+    spares = [Spare(board, number, site.folder / "workers.log") for number in range(row.spares)]
+    conductor = Conductor(site, site.folder / "begun" / databases.slugged(flow.name), board, spares)
+    if flow.hand:
+        conductor.hands.append(lambda: flow.hand(conductor))
+    try:
+        return rows.runner(spec["row"])(conductor, flow, spec)
+    finally:
+        conductor.end()
+
+
+def _forked(work: Callable[[], dict[str, Any] | None], site: Site, limit_s: float) -> dict[str, Any]:
+    """What `work` returns, done in a fork of this process and within `limit_s`. Raises Failed."""
+    out, into = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            die_with_parent()
+            os.close(out)
+            signal.alarm(int(limit_s))
+            if os.getppid() == parent:
+                answer = json.dumps(work() or {}).encode()
+                with os.fdopen(into, "wb") as pipe:
+                    pipe.write(answer)
+                status = 0
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.write(into, b"!" + traceback.format_exc()[-4000:].encode())
+        finally:
+            os._exit(status)
+    os.close(into)
+    with os.fdopen(out, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    if said[:1] == b"{":
+        return json.loads(said)
+    raise Failed(said[1:].decode(errors="replace") or f"no answer within {limit_s:.0f} s")
+
+
+def _cpu() -> float:
+    """Seconds of this process and of all its children that have ended, the servers' own excepted."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main())
