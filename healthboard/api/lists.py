@@ -136,6 +136,16 @@ def instances(
     return _page(request, rows, views.instance, "instances", after, limit, format, schemas.InstanceItem)
 
 
+@router.get("/instances/{pk}", response={200: schemas.InstanceDetail, **DETAIL}, operation_id="get_instance")
+def instance(request: HttpRequest, pk: Id):
+    """One instance, with everything that stands against the next step."""
+    may_view(request)
+    row = access.within(request.auth, views.instances()).filter(pk=pk).first()
+    if row is None:
+        raise NotFound(f"There is no instance {pk}.")
+    return views.instance_detail(row)
+
+
 @router.get(
     "/condemned", response={200: schemas.CondemnedList, **READ}, operation_id="list_condemned", openapi_extra=CSV
 )

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from healthboard.cases.states import State as _CaseState
 from healthboard.diagnosis.signals import Action
 from healthboard.repairs.states import State as _RepairState
+from healthboard.repairs.waiting import NEXT
 
 # as literals, since two enumerations of one name would be one schema in OpenAPI
 CaseState = Literal[tuple(str(s) for s in _CaseState)]
@@ -136,6 +137,18 @@ class DecisionItem(Schema):
     repair: int | None
 
 
+class Waiting(Schema):
+    """One thing that stands against the next step; `until` is when it ends by itself, where that is known."""
+
+    kind: Literal[tuple(NEXT)]
+    text: str
+    until: datetime | None
+
+
+class InstanceDetail(InstanceItem):
+    waiting_for: list[Waiting]
+
+
 class CaseDetail(CaseItem):
     """A case with what a decision needs to know."""
 
@@ -143,11 +156,13 @@ class CaseDetail(CaseItem):
     mode_why: str
     workloads: list[str]
     decisions: list[DecisionItem]
+    waiting_for: list[Waiting]
 
 
 class RepairDetail(RepairItem):
     plan: dict
     steps: list[Step]
+    waiting_for: list[Waiting]
 
 
 class CondemnedItem(Schema):

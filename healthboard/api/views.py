@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
@@ -9,6 +10,7 @@ from django.db.models import Prefetch, QuerySet
 from healthboard.cases.models import Case, Decision
 from healthboard.fleet.models import Gpu, Instance
 from healthboard.repairs.models import Repair
+from healthboard.repairs.waiting import waiting_for
 
 
 def cases() -> QuerySet[Case]:
@@ -61,6 +63,7 @@ def case_detail(row: Case) -> dict[str, Any]:
         "mode_why": row.mode_why,
         "workloads": sorted(w.name for w in row.workloads.all()),
         "decisions": [decision(d) for d in row.decisions.order_by("pk")],
+        "waiting_for": _waiting(row.instance, row, _open(d.repair for d in row.decided_rows)),
     }
 
 
@@ -115,7 +118,19 @@ def repair(row: Repair) -> dict[str, Any]:
 
 def repair_detail(row: Repair) -> dict[str, Any]:
     names = ("number", "name", "state", "note", "started_at", "ended_at")
-    return {**repair(row), "plan": row.plan, "steps": list(row.steps.values(*names))}
+    of = getattr(row, "decision", None)
+    waits = _waiting(row.instance, of.case if of else None, row) if row.closed_at is None else []
+    return {**repair(row), "plan": row.plan, "steps": list(row.steps.values(*names)), "waiting_for": waits}
+
+
+def _waiting(on: Instance | None, of: Case | None, under_way: Repair | None) -> list[dict[str, Any]]:
+    if of is not None and of.closed_at is not None and under_way is None:
+        return []
+    return [{"kind": w.kind, "text": w.text, "until": w.until} for w in waiting_for(on, of, under_way)]
+
+
+def _open(rows: Iterable[Repair]) -> Repair | None:
+    return next((row for row in rows if row.closed_at is None), None)
 
 
 def instances() -> QuerySet[Instance]:
@@ -151,6 +166,12 @@ def instance(row: Instance) -> dict[str, Any]:
         "node_seen_at": row.node_seen_at,
         "gone_at": row.gone_at,
     }
+
+
+def instance_detail(row: Instance) -> dict[str, Any]:
+    of = row.open_cases[0] if row.open_cases else None
+    under_way = row.open_repairs[0] if row.open_repairs else None
+    return {**instance(row), "waiting_for": _waiting(row, of, under_way)}
 
 
 def condemned() -> QuerySet[Gpu]:

@@ -18,6 +18,7 @@ from healthboard.fleet import queries as fleet
 from healthboard.pages import live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
+from healthboard.repairs import waiting
 from healthboard.repairs.progress import progress
 
 
@@ -33,7 +34,9 @@ def find(request: HttpRequest, case_id: int) -> Case:
 @page
 def case(request: HttpRequest, case_id: int) -> HttpResponse:
     found = find(request, case_id)
-    return live(request, "case.html", queries.case_version(case_id), lambda: context(request, found))
+    return live(
+        request, "case.html", [queries.case_version(case_id), waiting.version()], lambda: context(request, found)
+    )
 
 
 def refused(request: HttpRequest, case_id: int, refusal: Refusal) -> HttpResponse:
@@ -75,6 +78,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "kinds": KINDS,
         "release_why_not": may(request, "release", found),
         "impact": queries.impact(found),
+        "waiting": waiting.waiting_for(instance, found, newest) if found.open else [],
     }
 
 

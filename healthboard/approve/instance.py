@@ -7,13 +7,13 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from healthboard.approve.why import why_nothing
 from healthboard.cases.models import Case
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.pages import live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound
+from healthboard.repairs import waiting
 from healthboard.repairs.models import Repair
 
 
@@ -22,11 +22,12 @@ def instance(request: HttpRequest, pk: int) -> HttpResponse:
     found = fleet.instance(access.within(request.user, Instance.objects.all()), pk=pk)
     if found is None:
         raise NotFound("There is no such instance.")
-    cases = list(Case.objects.filter(instance=found).order_by("-pk")[:20])
+    cases = list(Case.objects.filter(instance=found).select_related("breaker").order_by("-pk")[:20])
     repairs = list(Repair.objects.filter(instance=found).order_by("-pk")[:20])
     mark = [
         found.evidence_at, found.seen_at, found.node_seen_at, found.verdict, found.ecs_status, found.tasks_running,
         [(c.pk, c.changed_at) for c in cases], [(r.pk, r.state, r.step, r.why_waiting) for r in repairs],
+        waiting.version(),
     ]  # fmt: skip
     return live(request, "instance.html", mark, lambda: context(found, cases, repairs))
 
@@ -49,7 +50,7 @@ def context(found: Instance, cases: list[Case], repairs: list[Repair]) -> dict[s
         ),
         "case": open_case,
         "repair": open_repair,
-        "why": why_nothing(found, open_case, open_repair),
+        "waiting": waiting.waiting_for(found, open_case, open_repair),
         "checks": fleet.checks(found),
         "gpus": fleet.gpus(found),
         "tasks": fleet.tasks(found),

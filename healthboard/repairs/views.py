@@ -17,7 +17,7 @@ from healthboard.exports import FORMATS, export
 from healthboard.people import access
 from healthboard.people.web import actor_of
 from healthboard.refusals import Invalid, NotFound, Refusal
-from healthboard.repairs import queries
+from healthboard.repairs import queries, waiting
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
 
@@ -67,7 +67,9 @@ def _find(request: HttpRequest, pk: int) -> Repair:
 @pages.page
 def repair(request: HttpRequest, pk: int) -> HttpResponse:
     found = _find(request, pk)
-    return pages.live(request, "repair.html", pages.version(queries.version(pk)), lambda: _context(request, found))
+    return pages.live(
+        request, "repair.html", pages.version(queries.version(pk), waiting.version()), lambda: _context(request, found)
+    )
 
 
 def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
@@ -76,10 +78,16 @@ def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
         "instance": found.instance,
         "decision": getattr(found, "decision", None),
         "progress": progress(found),
+        "waiting": waiting.waiting_for(found.instance, _case_of(found), found) if found.closed_at is None else [],
         "occupancy": getattr(found, "occupancy", None),
         "choices": _choices(request, found),
         "stop_why_not": _may(request, "undo", found) or _no_stop(found),
     }
+
+
+def _case_of(found: Repair) -> Any:
+    decision = getattr(found, "decision", None)
+    return decision.case if decision else None
 
 
 def _choices(request: HttpRequest, found: Repair) -> list[dict[str, Any]]:

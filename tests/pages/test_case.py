@@ -168,7 +168,7 @@ def test_why_nothing_is_done_names_each_reason(home, log_in):
     make.pause("pool", "train", reason="roll-out")
     on = make.instance(home, owner="BATCH", is_self=True, paused_by_tag=True)
     case = make.case(on, state="SNOOZED", snoozed_until=make.ago(-600))
-    why = " ".join(log_in("viewer").get(f"/instances/{on.pk}/").context["why"])
+    why = " ".join(row.text for row in log_in("viewer").get(f"/instances/{on.pk}/").context["waiting"])
     for said in (
         "healthboard itself",
         "AWS Batch",

@@ -1,0 +1,113 @@
+"""Why nothing happens is always said: the same reasons on the instance, the case, the repair and in the API."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from html import unescape
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from healthboard import clock
+from healthboard.people import tokens
+from healthboard.repairs import budget, waiting
+from tests import factories as make
+
+
+def _kinds(*about) -> list[str]:
+    return [row.kind for row in waiting.waiting_for(*about)]
+
+
+def _everything(home):
+    """An instance under a scheduled repair with all that can stand against it at once."""
+    on = make.instance(home, owner="BATCH", is_self=True, paused_by_tag=True)
+    make.task(on, make.workload("llm-train"))
+    make.switch(stopped=True, acting=False, reason="fire", changed_by="ann")
+    make.pause("workload", "llm-train", reason="roll-out")
+    make.breaker("train")
+    home.account.source_set.filter(name="ec2").update(succeeded_at=make.ago(900))
+    case = make.case(on, state="DECIDED", plan={"blockers": ["not shown once decided"]})
+    text = "Budget of train: 4 of 4 allowed are out (i-1, i-2)"
+    repair = make.repair(on, state="SCHEDULED", not_before=clock.now() + timedelta(seconds=30), why_waiting=text)
+    make.decision(case, kind="auto", repair=repair)
+    return on, case, repair
+
+
+def test_all_three_pages_and_the_api_say_the_same(home, log_in):
+    on, case, repair = _everything(home)
+    expected = ["owner", "owner", "switch", "switch", "pause", "tag", "breaker", "blind", "undo", "budget"]
+    assert _kinds(on, case, repair) == expected
+    client, user = log_in("viewer"), make.person("viewer")
+    caller = Client(headers={"Authorization": f"Bearer {tokens.issue_api(user, actor=make.actor(user))}"})
+    for page, api in (
+        (f"/instances/{on.pk}/", f"/api/v1/instances/{on.pk}"),
+        (f"/cases/{case.pk}/", f"/api/v1/cases/{case.pk}"),
+        (f"/repairs/{repair.pk}/", f"/api/v1/repairs/{repair.pk}"),
+    ):
+        told = caller.get(api).json()["waiting_for"]
+        assert [row["kind"] for row in told] == expected, api
+        text = unescape(client.get(page).content.decode())
+        for row in told:
+            assert row["text"] in text, (page, row)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"budget_absolute": 0}, {"minimum_healthy": 2}, {"one_zone_at_a_time": True}, {"repairs_per_hour": 1}],
+    ids=lambda values: next(iter(values)),
+)
+def test_each_limit_of_the_budget_is_known_as_one(home, values):
+    """The words come from where the limit is kept; a limit that is told in new words fails here."""
+    make.occupancy(make.repair(make.instance(home, zone="us-east-1a")))
+    repair = make.repair(make.instance(home, zone="us-east-1b"), state="SCHEDULED", not_before=make.ago(5))
+    make.instance(home)
+    repair.why_waiting = budget.take(repair, values)
+    assert repair.why_waiting
+    assert _kinds(repair.instance, None, repair) == ["budget"]
+
+
+@pytest.mark.parametrize(
+    "state, fields, kinds",
+    [
+        ("WAITING", {"why_waiting": "one witness only"}, ["person"]),
+        ("WAITING", {"plan": {"blockers": ["train-asg is at its maximum of 4: raise it by one first"]}}, ["room", "person"]),
+        ("OBSERVED", {"mode_why": "the policy Night observes"}, ["policy"]),
+        ("HELD", {}, ["breaker"]),
+        ("SNOOZED", {"snoozed_until": datetime(2099, 1, 1, tzinfo=UTC)}, ["snooze"]),
+        ("WAITING", {"clear_since": datetime(2026, 1, 1, tzinfo=UTC)}, ["person", "evidence"]),
+        ("CLOSED", {}, []),
+    ],
+)  # fmt: skip
+def test_each_state_of_a_case_says_whom_or_what_it_waits_for(home, state, fields, kinds):
+    case = make.case(make.instance(home), state=state, **fields)
+    assert _kinds(case.instance, case) == (kinds or ["evidence"])
+    if state == "CLOSED":
+        assert _kinds(None, case) == []
+
+
+@pytest.mark.parametrize(
+    "fields, kind, said",
+    [
+        ({"state": "ASKING", "why_waiting": "two tasks have not left"}, "person", "Two tasks have not left."),
+        ({"step": "room", "why_waiting": "no capacity"}, "room", "Prove room: no capacity."),
+        ({"step": "tasks", "why_waiting": "1 task is left"}, "step", "Await tasks: 1 task is left."),
+        (
+            {"step": "drain", "why_waiting": "AWS does not answer: Throttling"},
+            "aws",
+            "AWS does not answer: Throttling.",
+        ),
+    ],
+)
+def test_a_repair_says_what_its_step_waits_for(home, fields, kind, said):
+    repair = make.repair(make.instance(home), **fields)
+    assert [(row.kind, row.text) for row in waiting.waiting_for(repair.instance, None, repair)] == [(kind, said)]
+
+
+def test_every_kind_says_what_has_to_happen_and_the_reasons_cost_few_queries(home):
+    on, case, repair = _everything(home)
+    with CaptureQueriesContext(connection) as seen:
+        rows = waiting.waiting_for(on, case, repair)
+    assert len(seen) <= 7, [q["sql"][:90] for q in seen]
+    assert all(row.then for row in rows)
