@@ -60,10 +60,10 @@ def cases(
     rows = access.within(request.auth, views.cases())
     if instance:
         members = Q(members__instance__instance_id=instance)
-        # a storm that holds nothing has no member cases: its instances are kept by their ids
-        storm = Q(instance=None, breaker=None, named__contains=f'"{instance}"')
+        # what is part of a group without a case of its own is kept by its id
+        named = Q(instance=None, named__contains=f'"{instance}"')
         rows = rows.annotate(named=Cast("victims", TextField()))
-        rows = rows.filter(Q(instance__instance_id=instance) | members | storm).distinct()
+        rows = rows.filter(Q(instance__instance_id=instance) | members | named).distinct()
     if state:
         rows = rows.filter(state=state)
     return _page(request, rows, views.case, "cases", after, limit, format, schemas.CaseItem)

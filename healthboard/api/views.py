@@ -27,7 +27,8 @@ def case(row: Case) -> dict[str, Any]:
     if row.instance is not None:
         instances = [row.instance.instance_id]
     else:
-        instances = [m.instance.instance_id for m in row.member_rows if m.instance] or list(row.victims)
+        members = [m.instance.instance_id for m in row.member_rows if m.instance]
+        instances = list(dict.fromkeys([*members, *row.victims]))
     return {
         "id": row.pk,
         "instances": instances,

@@ -31,14 +31,16 @@ def hold(
     code: str,
     why: str,
     members: list[Case],
+    victims: Iterable[str] = (),
     actor: Actor = WORKER,
 ) -> Case:
-    """One CORRELATED case for all members, and the breaker of the scope that holds them.
+    """One CORRELATED case for all members, and the breaker of the scope that holds them. `victims` are instances that
+    are part of it and have no case of their own.
 
     The group is committed first and each member joins in a transaction of its own, which locks the member before the
     group as a member's own reading does.
     """
-    group = _group_of(account, region, scope, code, why, members, actor)
+    group = _group_of(account, region, scope, code, why, members, sorted(victims), actor)
     for case in members:
         with transaction.atomic():
             join(case, group, actor)
@@ -47,8 +49,9 @@ def hold(
 
 @transaction.atomic
 def _group_of(
-    account: Any, region: str, scope: tuple[str, str], code: str, why: str, members: list[Case], actor: Actor
-) -> Case:
+    account: Any, region: str, scope: tuple[str, str], code: str, why: str, members: list[Case], victims: list[str],
+    actor: Actor,
+) -> Case:  # fmt: skip
     kind, value = scope
     breaker = brakes.open_breaker(
         account=account, region=region, kind="CORRELATED", scope_kind=kind, scope=value, why=why, actor=actor
@@ -58,16 +61,20 @@ def _group_of(
         group = lifecycle.create(
             account=account, region=region, breaker=breaker, state=State.WAITING, verdict=Verdict.CORRELATED,
             action="HOLD", mode="ask", code=code or "CORRELATED", codes=[code] if code else [],
-            title=_title(len(members), scope, code), why=why, why_waiting="Automatic repair in this scope stops until a person releases it",
+            title=_title(len(victims) or len(members), scope, code), why=why, victims=victims, why_waiting="Automatic repair in this scope stops until a person releases it",
             evidence_hash=digest([scope, code]),
             plan={"sentence": "Nothing is repaired in this scope until it is released. Releasing makes each member a "
                   "case of its own, repaired under the budget.", "action": "HOLD"},
         )  # fmt: skip
         lifecycle.audit(
-            group, "case.opened", f"{group.title}: {why}", actor, members=[c.instance.instance_id for c in members]
-        )
+            group, "case.opened", f"{group.title}: {why}", actor,
+            members=[c.instance.instance_id for c in members] or victims,
+        )  # fmt: skip
         announce(key=f"correlated-{group.pk}", kind="breaker", to="operators", subject=group.title, body=why,
                  link=f"/cases/{group.pk}/")  # fmt: skip
+    elif new := sorted(set(victims) - set(group.victims)):
+        lifecycle.write(group, victims=sorted({*victims, *group.victims}))
+        lifecycle.audit(group, "case.victims", f"{len(new)} more instances are part of it", actor, victims=new)
     return group
 
 

@@ -216,7 +216,8 @@ class Assessment:
 
     @property
     def decisive_codes(self) -> tuple[str, ...]:
-        """The codes of HARDWARE and AMBIGUOUS findings that stand for themselves: what breadth counts."""
-        worst = (Verdict.HARDWARE, Verdict.AMBIGUOUS)
+        """The codes of HARDWARE and AMBIGUOUS findings that stand for themselves, and of what AWS itself calls an
+        issue of many: what breadth counts."""
+        worst = (Verdict.HARDWARE, Verdict.AMBIGUOUS, Verdict.CORRELATED)
         own = (f.code for f in self.findings if f.verdict in worst and f.role == "own")
         return tuple(code for code in dict.fromkeys(own) if code.isupper())

@@ -10,6 +10,7 @@ from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.models import Instance, Pool
 from healthboard.notices.models import Notice
 from healthboard.refusals import Held, Invalid
+from healthboard.repairs import brakes
 from healthboard.repairs.models import Breaker, Repair
 from tests import factories
 from tests.cases import scene
@@ -146,3 +147,33 @@ def test_what_was_released_is_not_held_again_but_later_cases_are(time, admin):
     breadth.look()
     assert {Case.objects.get(pk=c.pk).state for c in later} == {"HELD"}
     assert {Case.objects.get(pk=c.pk).state for c in some} == {"WAITING"}
+
+
+def test_a_zone_that_aws_calls_in_trouble_is_held_by_its_word(time, admin):
+    scene.acting()
+    scene.seeing()
+    some, other = fleet(3, zone=ZONE), fleet(1, zone="eu-west-1b")[0]
+    early = some[0]
+    scene.shows(early, "XID_79")
+    scene.lost(early, "")
+    case = scene.read(early)
+    for on in some:
+        factories.event(on, "AWS_HEALTH_EVENT", source="aws-health", text="loss of power", attrs={"topic": "issue"})
+        scene.read(on)
+        assert Instance.objects.get(pk=on.pk).verdict == "CORRELATED"
+    breadth.look()
+    breadth.look()
+    group = Case.objects.get(instance=None)
+    assert (group.code, group.breaker.scope, group.victims) == (
+        "AWS_HEALTH_EVENT", ZONE, sorted(on.instance_id for on in some),
+    )  # fmt: skip
+    case.refresh_from_db()
+    assert (case.state, case.parent) == ("HELD", group) and not brakes.breakers_for(other, [])
+    time.turn(60)
+    answers.release(group.pk, actor=admin, reason="power is back")
+    breadth.look()
+    assert Case.objects.filter(instance=None).count() == 1
+    time.turn(30)
+    factories.event(some[1], "AWS_HEALTH_EVENT", source="aws-health", attrs={"topic": "issue"}, at=factories.ago(1))
+    breadth.look()
+    assert Case.objects.filter(instance=None).latest("pk").victims == [some[1].instance_id]

@@ -1,12 +1,16 @@
 """Whole incidents, rebuilt as many nodes whose evidence is read one by one and then compared."""
 
+import json
 from datetime import timedelta
+
+import pytest
 
 from healthboard.diagnosis import kernel_log
 from healthboard.diagnosis.correlate import Subject, correlate
 from healthboard.diagnosis.evaluate import evaluate
-from healthboard.diagnosis.signals import Context, Verdict
-from tests.diagnosis.build import NOW, ago, fine, reading
+from healthboard.diagnosis.signals import Context, Event, Verdict
+from tests.diagnosis.build import GPU, NOW, ago, fine, reading
+from tests.diagnosis.score import SAMPLES
 
 LINES = {
     31: "NVRM: Xid (PCI:0000:4a:00): 31, pid=51877, name=render{n}, channel 0x0000000e. MMU Fault: ENGINE GRAPHICS GPC5",
@@ -16,13 +20,15 @@ LINES = {
 }
 
 
-def node(name, *, line=None, n=0, readings=None, seconds=60.0, **scopes):
+def node(name, *, line=None, n=0, readings=None, seconds=60.0, events=(), **scopes):
     """One node read from its own evidence: (assessment, subject)."""
     jobs = (scopes.pop("job"),) if "job" in scopes else ()
     log = kernel_log.KernelLog(boot_id="b1")
     if line:
         log.feed(LINES[line].format(n=n), at=ago(seconds), seq=n + 1, facility=0)
-    got = evaluate(log.result().events, readings or fine(), now=NOW, context=Context(instance=name, expected_gpus=8))
+    events = (*log.result().events, *events)
+    readings = fine() if readings is None else readings
+    got = evaluate(events, readings, now=NOW, context=Context(instance=name, expected_gpus=8))
     begun = min((f.first for f in got.findings if f.first), default=NOW)
     return got, Subject(name, begun, got.decisive_codes, {"pool": "train", **scopes}, jobs, got.codes)
 
@@ -113,3 +119,67 @@ def test_evidence_spread_over_hours_is_no_storm():
     nodes = [node(f"i-{n}", line=119, n=n, seconds=60 + n * 1200.0) for n in range(6)]
     assert incident(nodes, sizes={"pool=train": 20})[0] == ()
     assert NOW - timedelta(hours=2) < nodes[0][1].at
+
+
+# --- each of the samples of whole incidents, as many nodes
+
+IMPAIRED = {
+    "EC2_ATTACHED_EBS": lambda: fine(EC2_ATTACHED_EBS=reading("EC2_ATTACHED_EBS", "IMPAIRED", "ec2", since=300)),
+    "EC2_SYSTEM": lambda: fine(
+        EC2_SYSTEM=reading("EC2_SYSTEM", "IMPAIRED", "ec2", since=3600),
+        AGENT_CONNECTIVITY=reading("AGENT_CONNECTIVITY", "IMPAIRED", "ecs", since=3700),
+    ),
+    "NVML": lambda: fine(NVML=reading("NVML", "version_mismatch", since=300)),
+}
+
+
+def notice():
+    return Event(ago(60), "AWS_HEALTH_EVENT", "aws-health", text="loss of power", attrs={"topic": "issue"})
+
+
+def stalled_monitor():
+    rate = reading("SBE_RATE", 16_800.0, "dcgm", gpu=GPU, since=300)
+    return {"readings": [*fine(), rate], "events": [Event(ago(50), "DCGM_UNREACHABLE", "dcgm")], "line": 45}
+
+
+def many(count, of, **more):
+    """`count` nodes that show it among `of` of the pool; the scopes in `more` have as many as show it."""
+    scopes = {k: v for k, v in more.items() if k in ("zone", "driver", "image")}
+    sizes = {"pool=train": of, **{f"{k}={v}": more.get("size", count) for k, v in scopes.items()}}
+    given = {k: v for k, v in more.items() if k not in ("size", "readings")}
+    made = more.get("readings", fine)
+    return [node(f"i-{n}", n=n, readings=made(), **given) for n in range(count)], sizes
+
+
+REBUILT = {
+    "IN002": lambda: many(9, 60, zone="us-east-1a", size=20, events=[notice()]),
+    "IN003": lambda: many(4, 40, zone="us-west-2c", readings=IMPAIRED["EC2_ATTACHED_EBS"]),
+    "IN004": lambda: many(40, 730, driver="610.48.02", line=31),
+    "IN005": lambda: many(41, 420, driver="525.85.12", size=120, line=119),
+    "IN007": lambda: ([node("i-0", **stalled_monitor())], {"pool=train": 18}),
+    "IN009": lambda: many(1, 20, readings=IMPAIRED["EC2_SYSTEM"]),
+    "IN011": lambda: many(3, 3, readings=list),
+    "IN012": lambda: many(135, 200, image="ami-1", readings=IMPAIRED["NVML"]),
+}
+SAMPLED = [row for row in map(json.loads, SAMPLES.open()) if row["kind"] == "incident"]
+
+
+def test_each_sample_of_an_incident_is_rebuilt():
+    assert set(REBUILT) == {row["id"] for row in SAMPLED}
+
+
+@pytest.mark.parametrize("sample", SAMPLED, ids=lambda row: row["id"])
+def test_a_rebuilt_incident_gives_what_its_sample_says(sample):
+    nodes, sizes = REBUILT[sample["id"]]()
+    groups, verdicts, acting = incident(nodes, sizes=sizes)
+    want = sample["expect"]
+    if want["verdict"] == "CORRELATED":
+        (group,) = groups  # one for all of them
+        assert (group.kind, [group.code], len(group.instances)) == ("CORRELATED", want["codes"], len(nodes))
+        assert acting == []
+        return
+    assert groups == () and verdicts <= {want["verdict"], *sample.get("alt", ())}
+    codes = {code for got, _ in nodes for code in got.codes}
+    if want["codes"]:
+        assert set(want["codes"]) <= codes
+        assert sample["doubt"] or {str(got.action) for got, _ in nodes} == {want["action"]}

@@ -17,6 +17,7 @@ from healthboard.cases import groups as group_cases
 from healthboard.cases.models import Case
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.correlate import Bounds, Group, Subject, correlate
+from healthboard.fleet.models import Account
 from healthboard.people.actors import WORKER
 from healthboard.repairs.models import Breaker
 from workers import pulse
@@ -24,6 +25,8 @@ from workers.decide import subjects
 from workers.decide.subjects import Place
 
 BOUNDS = Bounds()
+#: states of a case that a group may hold
+HOLDABLE = (State.WAITING, State.DECIDED, State.SNOOZED)
 
 
 def look() -> list[Group]:
@@ -58,9 +61,11 @@ def _look_in_place(place: Place, cases: list[Case], storms: list[Case], since: d
     told = subjects.announced(place, now)
     rows = [subjects.of_case(case, told.get(case.instance_id, set())) for case in cases]
     rows += subjects.without_case(place, since, {s.instance for s in rows}, told)
+    released = _released(*place)
+    _hold_what_aws_tells(place, released)
     if not rows and not storms:
         return []
-    groups = correlate(rows, now=now, sizes=subjects.sizes(place), bounds=BOUNDS, released=_released(*place))
+    groups = correlate(rows, now=now, sizes=subjects.sizes(place), bounds=BOUNDS, released=released)
     by_instance = {case.instance.instance_id: case for case in cases}
     for group in groups:
         if group.kind == "ROOT":
@@ -79,11 +84,23 @@ def _look_in_place(place: Place, cases: list[Case], storms: list[Case], since: d
 
 def _hold(group: Group, region: str, by_instance: dict[str, Case]) -> None:
     members = [by_instance[i] for i in group.instances if i in by_instance]
-    held = [c for c in members if c.state in (State.WAITING, State.DECIDED, State.SNOOZED)]
+    held = [c for c in members if c.state in HOLDABLE]
     if held:
         group_cases.hold(
             account=held[0].account, region=region, scope=group.scope, code=group.code or "", why=group.why,
             members=held,
+        )  # fmt: skip
+
+
+def _hold_what_aws_tells(place: Place, released: dict[tuple[str, str], datetime]) -> None:
+    """AWS's own word that many are concerned needs no counting: the zone is held, however few of it are ours."""
+    for zone, told in subjects.told_by_aws(place, released).items():
+        members = Case.objects.filter(
+            account=place[0], region=place[1], instance__instance_id__in=list(told), state__in=HOLDABLE
+        )
+        group_cases.hold(
+            account=Account.objects.get(pk=place[0]), region=place[1], scope=("zone", zone), code="AWS_HEALTH_EVENT",
+            why=f"AWS Health reports an issue: {next(iter(told.values()))}", members=list(members), victims=told,
         )  # fmt: skip
 
 

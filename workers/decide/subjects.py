@@ -23,7 +23,9 @@ Place = tuple[int, str]
 def places_showing(since: datetime) -> set[Place]:
     """Accounts and regions where an instance shows something for which no case opens."""
     named = _events(since).values_list("instance__account_id", "instance__region").distinct()
-    return {*named, *_warm(since).values_list("account_id", "region").distinct()}
+    issues = Instance.objects.filter(gone_at=None, verdict="CORRELATED")
+    others = [rows.values_list("account_id", "region").distinct() for rows in (_warm(since), issues)]
+    return {*named, *others[0], *others[1]}
 
 
 def of_case(case: Case, told: set[str]) -> Subject:
@@ -84,6 +86,23 @@ def announced(place: Place, now: datetime) -> dict[int, set[str]]:
     rolling = Instance.objects.filter(account_id=account_id, region=region, gone_at=None, pool__rolling_out=True)
     for pk in rolling.values_list("pk", flat=True):
         found[pk].add("ROLL_OUT")
+    return found
+
+
+def told_by_aws(place: Place, released: dict[tuple[str, str], datetime]) -> dict[str, dict[str, str]]:
+    """Zone -> the instances in it that AWS Health calls part of an issue, each with AWS's words. What was told before
+    the zone was released was weighed then, and counts no more."""
+    account_id, region = place
+    rows = HealthEvent.objects.filter(
+        instance__account_id=account_id, instance__region=region, instance__gone_at=None, backlog=False,
+        instance__verdict="CORRELATED", code="AWS_HEALTH_EVENT", attrs__topic="issue",
+    )  # fmt: skip
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for zone, name, at, text in rows.order_by("pk").values_list(
+        "instance__zone", "instance__instance_id", "last_at", "text"
+    ):
+        if zone and (("zone", zone) not in released or at > released["zone", zone]):
+            found[zone][name] = text
     return found
 
 
