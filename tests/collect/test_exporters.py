@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -176,6 +177,24 @@ def test_a_counted_xid_is_told_once_and_again_only_when_it_is_counted_more(scene
     assert sum(told.values_list("count", flat=True)) == 3
 
 
+def test_a_count_of_an_hour_ago_is_not_the_one_of_now(scene):
+    """The exporter counts over five minutes: one then and one now are two."""
+    for moves in (True, True, False):  # the last answer is the one before it again: nothing happened
+        if moves:
+            scene.says(scene.one, text(scene.power, extra=series("DCGM_EXP_XID_ERRORS_COUNT", 1, xid="31")))
+        scene.round(seconds=400)
+    assert HealthEvent.objects.filter(instance=scene.one, code="XID_31").count() == 2
+
+
+def test_clock_reasons_that_come_and_go_with_the_load_are_no_change(scene):
+    for reasons in (0x1, 0x4, 0x0, 0x44):
+        scene.says(scene.one, text(scene.power, drop="CLOCK_THROTTLE_REASONS",
+                                   extra=series("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", reasons)))  # fmt: skip
+        scene.round()
+    rows = Interval.objects.filter(instance=scene.one, name="CLOCK_EVENTS").order_by("since")
+    assert list(rows.values_list("value", flat=True)) == [0, 0x40]
+
+
 def test_a_counter_that_falls_is_a_restart_and_one_that_rises_is_a_fault(scene):
     for value in (7, 7, 0):
         scene.says(scene.one, text(scene.power, extra=series("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", value)))
@@ -237,6 +256,7 @@ def test_what_is_no_answer_makes_its_machine_unknown_and_no_other(scene, answer,
     got = scene.assess()
     assert (got.verdict, got.may_act, scene.gap()) == (Verdict.UNKNOWN, False, why)
     assert f"dcgm: {why}" in got.why
+    assert Head.objects.get(instance=scene.one, channel="dcgm").last_at == scene.at  # confirmed at each round
     assert scene.assess(scene.machines[1]).verdict is Verdict.HEALTHY
     assert "1 of 3 exporters do not answer" in scene.source().error and not blind(scene.source(), scene.at)
     shown = next(check for check in checks(scene.one) if check.title == "Exporter")
@@ -279,6 +299,21 @@ def test_what_falls_silent_because_it_is_drained_blocks_nothing(scene):
     type(scene.one).objects.filter(pk=scene.one.pk).update(ecs_status="ACTIVE")
     scene.rounds(2)
     assert scene.assess().verdict is Verdict.UNKNOWN  # it serves again: now it is missed
+
+
+def test_a_round_that_ran_out_of_time_says_nothing_of_those_it_did_not_reach(scene, monkeypatch):
+    monkeypatch.setattr(exporters.fetch, "Limits", partial(exporters.fetch.Limits, overall_s=0.0))
+    scene.rounds(5)
+    assert not Head.objects.filter(channel="dcgm").exists()
+    assert "the round ended before its turn" in scene.source().error and blind(scene.source(), scene.at)
+
+
+def test_only_running_machines_with_gpus_are_asked(scene):
+    fields = {"gpus_expected": 0}, {"state": "stopped"}, {"private_ip": None}
+    for machine, changed in zip(scene.machines, fields, strict=True):
+        type(machine).objects.filter(pk=machine.pk).update(**changed)
+    asked = len(scene.answers.asked)
+    assert scene.round() is True and len(scene.answers.asked) == asked
 
 
 def test_a_terminated_machine_is_asked_nothing_and_blocks_nothing(scene):

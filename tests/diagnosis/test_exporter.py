@@ -2,7 +2,7 @@
 
 import pytest
 
-from healthboard.diagnosis import dcgm, dcgm_api
+from healthboard.diagnosis import dcgm, dcgm_api, exporter_text
 from healthboard.diagnosis.explain import explain
 from healthboard.diagnosis.exporter_text import samples
 from tests.diagnosis.bench import exporter_ratio, kernel_rate
@@ -127,6 +127,13 @@ def test_a_gauge_does_not_keep_an_applications_fault_alive():
     fresh = assess([kernel("XID_31", 60, gpu=UUID)], fine(gauge=gauge))
     past = assess([kernel("XID_31", 3700, gpu=UUID)], fine(gauge=gauge))
     assert (fresh.verdict, past.verdict) == ("WORKLOAD", "HEALTHY")
+
+
+def test_what_is_kept_of_series_is_bounded_however_many_and_long_they_are(monkeypatch):
+    monkeypatch.setattr(exporter_text, "MAX_KEPT", 10_000)
+    for n in range(100):
+        assert len(list(samples(f'new{{a="{n:0900d}"}} 1'))) == 1
+    assert sum(map(len, exporter_text._series)) < 12_000
 
 
 def test_malformed_series_are_skipped():

@@ -161,8 +161,8 @@ class Memory:
         same = bool(answer.power) and before.get("power") == answer.power
         since = before["since"] if same else self.at.isoformat()
         scrapes = before["scrapes"] + 1 if same else 1
-        fresh = before and self.at - datetime.fromisoformat(before["at"]) <= WINDOW
-        counted = {(gpu, xid): count for gpu, xid, count in before["xids"]} if fresh else {}
+        compared = before and (same or self.at - datetime.fromisoformat(before["at"]) <= WINDOW)
+        counted = {(gpu, xid): count for gpu, xid, count in before["xids"]} if compared else {}
         self.kept[str(pk)] = {
             "power": answer.power, "since": since, "scrapes": scrapes, "at": self.at.isoformat(),
             "xids": [[gpu, xid, count] for (gpu, xid), count in answer.xids.items()],
