@@ -14,7 +14,9 @@ from healthboard.approve.answers import KINDS, allowed_kinds
 from healthboard.approve.web import may
 from healthboard.cases import queries
 from healthboard.cases.models import Case
+from healthboard.diagnosis import outlook
 from healthboard.fleet import queries as fleet
+from healthboard.fleet.evidence import thresholds_of
 from healthboard.pages import live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
@@ -51,14 +53,17 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
     repairs = [decision.repair for decision in decisions if decision.repair]
     newest = repairs[0] if repairs else None
     evidence = found.evidence.order_by("-pk").first()
-    assessment = (evidence.assessment if evidence else {}) or {}
+    kept = (evidence.assessment if evidence else {}) or {}
+    assessment = outlook.of_json(kept)
+    limits = thresholds_of(evidence.inputs) if evidence else None
     instance = found.instance
     return {
         "case": found,
         "instance": instance,
         "plan": found.plan,
-        "assessment": assessment,
-        "findings": assessment.get("findings") or [],
+        "assessment": assessment or kept,
+        "findings": assessment.findings if assessment else [],
+        "outlook": outlook.outlook(assessment, thresholds=limits) if assessment and limits and found.open else [],
         "evidence": evidence,
         "says": says.rows([found.code, *found.codes]),
         "gpus": fleet.gpus(instance) if instance else [],

@@ -7,11 +7,14 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from healthboard.approve import says
 from healthboard.cases.models import Case
+from healthboard.diagnosis import outlook
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.pages import live, page
 from healthboard.people import access
+from healthboard.policies.reading import reread
 from healthboard.refusals import NotFound
 from healthboard.repairs import waiting
 from healthboard.repairs.models import Repair
@@ -43,8 +46,13 @@ def by_name(request: HttpRequest, account: str, region: str, instance_id: str) -
 def context(found: Instance, cases: list[Case], repairs: list[Repair]) -> dict[str, Any]:
     open_case = next((case for case in cases if case.open), None)
     open_repair = next((repair for repair in repairs if repair.closed_at is None), None)
+    seen = reread(found) if found.gone_at is None else None
     return {
         "instance": found,
+        "assessment": seen.assessment if seen else None,
+        "findings": seen.assessment.findings if seen else [],
+        "outlook": outlook.outlook(seen.assessment, thresholds=seen.thresholds) if seen else [],
+        "says": says.rows(seen.assessment.codes) if seen else [],
         "stage": fleet.stage(
             open_case.state if open_case else None, open_repair.state if open_repair else None, found.gone_at
         ),

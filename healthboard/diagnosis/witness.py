@@ -32,7 +32,7 @@ _GPU_CODES = ("XID_", "GPU_RECOVERY", "GPU_RESET", "NVML_GPU", "ROW_", "SRAM_")
 #: NVML codes that speak of the GPU: lost, reset required, and the unknown one that old drivers give for both.
 _FAULTS = frozenset({15, 16, 999})
 _ECS = "ECS_ACCELERATED_COMPUTE_IMPAIRED"
-_HOST = frozenset({"EC2_SYSTEM_IMPAIRED", "ECS_AGENT_DISCONNECTED", "EC2_INSTANCE_IMPAIRED"})
+HOST = frozenset({"EC2_SYSTEM_IMPAIRED", "ECS_AGENT_DISCONNECTED", "EC2_INSTANCE_IMPAIRED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ def _same_unit(a: Claim, b: Claim) -> bool:
 def _same_fault(a: str, b: str) -> bool:
     if ANNOUNCED in (a, b):
         return False
-    if a in _HOST or b in _HOST:
-        return a in _HOST and b in _HOST
+    if a in HOST or b in HOST:
+        return a in HOST and b in HOST
     if a in WORN or b in WORN:
         return {a, b} <= _MEMORY
     if _ECS in (a, b):
@@ -184,7 +184,7 @@ def _agreeing(evidence: Evidence, claim: Claim) -> list[Reading]:
 
 def _agrees(evidence: Evidence, r: Reading, claim: Claim) -> bool:
     code = claim.code
-    if code in _HOST:
+    if code in HOST:
         return _host_agrees(r)
     if code.startswith("EC2_EVENT"):
         return False
@@ -238,7 +238,7 @@ def _word(r: Reading) -> str:
 
 def _recovered(evidence: Evidence, claim: Claim) -> str | None:
     """What newer reading says that the fault is over, if any."""
-    if claim.code in WORN or claim.code in _HOST or not claim.events:
+    if claim.code in WORN or claim.code in HOST or not claim.events:
         return None
     if claim.code in GONE and _answers(evidence, claim):
         return "NVML has read the GPU since"

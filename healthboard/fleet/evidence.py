@@ -215,6 +215,14 @@ def thaw(data: dict[str, Any]) -> Frozen:
     )
 
 
+def thresholds_of(data: dict[str, Any]) -> Thresholds:
+    """Those with which evidence was read; the shipped ones where `data` does not tell."""
+    try:
+        return _unpack(Thresholds, data["thresholds"])
+    except (KeyError, TypeError, ValueError):
+        return Thresholds()
+
+
 _TIMES = frozenset({"at", "last_at", "since", "last", "booted_at", "launched_at"})
 
 

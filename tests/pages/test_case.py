@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from html import unescape
+
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from healthboard.audit.models import AuditRow
-from healthboard.cases import groups
+from healthboard.cases import groups, readings
 from healthboard.cases.models import Case, Decision
+from healthboard.policies.defaults import ensure_default
+from healthboard.policies.reading import reread
 from tests import factories as make
 
 
@@ -213,3 +219,48 @@ def test_what_a_silent_node_last_said_is_grey_not_green(home, log_in):
     context = client.get(f"/instances/{on.pk}/").context
     assert [gpu.shown for gpu in context["gpus"]] == ["", ""]
     assert {c.title: c.status for c in context["checks"]} == {"System status": "OK", "NVML": "INSUFFICIENT_DATA"}
+
+
+def test_the_case_and_the_instance_show_the_reading_and_what_would_change_it(home, log_in):
+    ensure_default()
+    on = make.instance(home)
+    gpus = make.gpus(on, 8)
+    make.event(on, "XID_79", gpu=gpus[3].uuid, at=make.ago(5), seq=7)
+    case = readings.apply_reading(on, reread(on))
+    client = log_in("viewer")
+    for page in (f"/cases/{case.pk}/", f"/instances/{on.pk}/"):
+        text = unescape(client.get(page).content.decode())
+        for said in (
+            "XID_79", "said by kernel", "rule: catalogue", "leads to: drain and replace",  # the finding
+            "NVIDIA", "Amazon ECS", "Amazon EKS", "gpud", "RESTART_BM",  # who says what
+            "May act by itself", "only kernel says so", "kernel reports XID_79",  # witnesses, and what is missing
+            "A second witness would let it act alone: NVML reads the GPU as lost", "Without one by then, a person",
+            "NVML reading the GPU again since",  # what would clear it
+        ):  # fmt: skip
+            assert said in text, (page, said)
+
+
+def test_a_page_takes_the_same_queries_however_much_evidence_there_is(home, log_in):
+    ensure_default()
+    on = make.instance(home)
+    gpus = make.gpus(on, 8)
+    case = make.case(on)
+    repair = make.repair(make.instance(home))
+    client = log_in("viewer")
+    pages = (f"/cases/{case.pk}/", f"/instances/{on.pk}/", f"/repairs/{repair.pk}/")
+
+    def count() -> list[int]:
+        found = []
+        for page in pages:
+            with CaptureQueriesContext(connection) as seen:
+                assert client.get(page).status_code == 200
+            found.append(len(seen))
+        return found
+
+    few = count()
+    for n in range(20):
+        make.event(on, f"XID_{n + 60}", gpu=gpus[n % 8].uuid, seq=n)
+        make.reading(on, f"EC2_{n}", "OK")
+        make.task(on)
+    assert max(b - a for a, b in zip(few, count(), strict=True)) <= 2  # a question that only evidence raises
+    assert max(few) <= 48, few

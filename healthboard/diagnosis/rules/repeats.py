@@ -11,13 +11,13 @@ from healthboard.diagnosis.rules.decode import RECOVERY_WORDS, RESETTING, latest
 from healthboard.diagnosis.signals import Action, Event, Reading, Verdict
 
 #: The application's until they repeat on one GPU over different applications.
-_MOVING = frozenset(f"XID_{n}" for n in (31, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)))
+MOVING = frozenset(f"XID_{n}" for n in (31, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 85, *range(126, 136)))
 #: A reset is the vendor's step; coming back after a reboot means that it did not help.
-_RESET_CLASS = frozenset(f"XID_{n}" for n in (46, 48, 62, 95, 110, 140, 143, 158)) | {
+RESET_CLASS = frozenset(f"XID_{n}" for n in (46, 48, 62, 95, 110, 140, 143, 158)) | {
     "GPU_INIT_FAILED", "GPU_RESET_REQUIRED", "GPU_RECOVERY_ACTION",
 }  # fmt: skip
 #: For a person the first time, hardware when they come back after a reboot.
-_FIRST_TIME = frozenset({"XID_109", "XID_119", "XID_120"})
+FIRST_TIME = frozenset({"XID_109", "XID_119", "XID_120"})
 FATAL_BURSTS = 5
 #: NVML that still reads a GPU this long after its loss was logged contradicts the log.
 _CONTRADICTS_AFTER = timedelta(seconds=30)
@@ -27,11 +27,11 @@ def apply(evidence: Evidence, claims: Claims) -> None:
     for claim in claims:
         if claim.code == "XID_13":
             _same_place(evidence, claim)
-        elif claim.code in _MOVING:
+        elif claim.code in MOVING:
             _same_gpu(evidence, claim)
         elif claim.code == "XID_94":
             _contained_again(evidence, claim)
-        if claim.code in _RESET_CLASS | _FIRST_TIME:
+        if claim.code in RESET_CLASS | FIRST_TIME:
             _after_reboot(evidence, claim)
 
 
@@ -89,7 +89,7 @@ def _after_reboot(evidence: Evidence, claim: Claim) -> None:
     if before and claim.verdict in (Verdict.HARDWARE, Verdict.AMBIGUOUS):
         why = "came back on the same GPU after a reboot: the reset did not help"
         return claim.set(Verdict.HARDWARE, Action.REPLACE, why, "again-after-reboot")
-    if claim.code in _RESET_CLASS and claim.verdict is Verdict.HARDWARE:
+    if claim.code in RESET_CLASS and claim.verdict is Verdict.HARDWARE:
         groups = bursts(_recent(evidence, claim), evidence.thresholds.burst_gap)
         if len(groups) >= FATAL_BURSTS:
             why = f"{len(groups)} times within a day on one GPU"
