@@ -20,7 +20,11 @@ from healthboard.diagnosis.signals import Event, Reading
 
 #: From here up an int64 sentinel: as floats they all round to 2^63.
 _INT64_BLANK = 2.0**63 - 2**11
+#: The margin at which a board slows down: most at -2, some lower.
+_MARGINS = {"B200": -3.0}
 _HOT_GPU, _HOT_MEMORY, _MARGIN = 90.0, 95.0, -2.0
+#: So many retired pages are all that a board before Ampere has, as DCGM judges it.
+RETIRED_FULL = 63
 #: So many equal readings of the power, which never stands still, are a frozen exporter.
 _STALE_AFTER = 3
 _INTERVAL = re.compile(r"(\d{1,4}) ?(s|sec|seconds?|min|minutes?)\b[ -]*(?:intervals?|apart|scrapes?)", re.IGNORECASE)
@@ -110,6 +114,7 @@ def interpret(
     """Readings and counted Xids of one scrape."""
     ignored = ignored or IgnoredCounter()
     per_gpu: dict[str | None, dict[str, float]] = {}
+    margins: dict[str | None, float] = {}
     events: list[Event] = []
     readings: list[Reading] = []
     for name, labels, raw in scrape:
@@ -130,12 +135,16 @@ def interpret(
             if labels.get("GPU_I_ID") and short.endswith("UTIL"):
                 continue
             per_gpu.setdefault(gpu, {})[short] = value
+            if short == "GPU_TEMP_LIMIT":
+                margins[gpu] = _MARGINS.get(labels.get("modelName", "").upper().removeprefix("NVIDIA "), _MARGIN)
     for gpu, fields in per_gpu.items():
-        readings += gpu_readings(fields, gpu, at=at, source="dcgm")
+        readings += gpu_readings(fields, gpu, at=at, source="dcgm", margin=margins.get(gpu, _MARGIN))
     return readings, events
 
 
-def gpu_readings(fields: dict[str, float], gpu: str | None, *, at: Any, source: str) -> list[Reading]:
+def gpu_readings(
+    fields: dict[str, float], gpu: str | None, *, at: Any, source: str, margin: float = -2.0
+) -> list[Reading]:
     """Readings of one GPU's fields, by their names without ``DCGM_FI_DEV_``."""
     found: list[Reading] = []
 
@@ -161,7 +170,10 @@ def gpu_readings(fields: dict[str, float], gpu: str | None, *, at: Any, source: 
         add("ECC", {k: v for k, v in ecc.items() if v is not None})
     if (flag := _flag(fields, "THRESHOLD_SRM")) is not None:
         add("SRAM_THRESHOLD", flag)
-    if fields.get("RETIRED_PENDING", 0) > 0:
+    pages = fields.get("RETIRED_SBE", 0) + fields.get("RETIRED_DBE", 0)
+    if pages >= RETIRED_FULL:
+        add("PAGE_RETIREMENT", "full", pages=int(pages))
+    elif fields.get("RETIRED_PENDING", 0) > 0:
         add("PAGE_RETIREMENT", "pending")
     if "GET_GPU_RECOVERY_ACTION" in fields:
         add("RECOVERY_ACTION", int(fields["GET_GPU_RECOVERY_ACTION"]))
@@ -169,7 +181,7 @@ def gpu_readings(fields: dict[str, float], gpu: str | None, *, at: Any, source: 
         if key in fields:
             add("CLOCK_EVENTS", int(fields[key]))
     hot = fields.get("GPU_TEMP", 0) >= _HOT_GPU or fields.get("MEMORY_TEMP", 0) >= _HOT_MEMORY
-    hot = hot or fields.get("GPU_TEMP_LIMIT", 0) <= _MARGIN
+    hot = hot or fields.get("GPU_TEMP_LIMIT", 0) <= margin
     if {"GPU_TEMP", "MEMORY_TEMP", "GPU_TEMP_LIMIT"} & fields.keys():
         add("TEMPERATURE", "high" if hot else "ok", celsius=fields.get("GPU_TEMP"))
     if "FABRIC_MANAGER_STATUS" in fields:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from healthboard.diagnosis import nvml
+from healthboard.diagnosis import nvml, wording
 from healthboard.diagnosis.names import UUID_ANYWHERE, gpu_uuid
 from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line
 from healthboard.diagnosis.signals import Event, Reading
@@ -28,7 +28,7 @@ _HEALTH: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
     for code, pattern in (
         (
             "ROW_REMAP_FAILURE",
-            r"row remap(?:ping)? (?:has )?fail|remapping failure|failed to remap|DCGM_FR_ROW_REMAP_FAILURE",
+            r"row remap(?:ping)? (?:has )?fail(?:ed|ures?)\b|remapping failures?\b|failed to remap|DCGM_FR_ROW_REMAP_FAILURE",
         ),
         ("ROW_REMAP_PENDING", r"pending row remap|row remap(?:ping)?s? (?:is |are )?pending|DCGM_FR_PENDING_ROW_REMAP"),
         (
@@ -172,11 +172,11 @@ def lines(rows: Iterable[str], *, whole: str = "") -> Parsed:
 
 
 def _code(line: str, no_bridge: bool, ignored: IgnoredCounter) -> str | None:
-    if "NVRM:" in line or _QUERY.search(line):
+    if "NVRM:" in line or _QUERY.search(line) or wording.only_named(line):
         return None
     if _BACK.search(line):
         return "back"
-    if _LINK_DOWN.search(line):
+    if wording.says(_LINK_DOWN, line):
         if no_bridge:
             ignored.add("links of a card without a bridge are down by design", line)
             return None
@@ -186,7 +186,7 @@ def _code(line: str, no_bridge: bool, ignored: IgnoredCounter) -> str | None:
     if (m := _XID.search(line)) and 0 < int(m[1]) < 900:
         return f"XID_{int(m[1])}"
     for code, pattern in _HEALTH:
-        if pattern.search(line):
+        if wording.says(pattern, line):
             return code
     code, _ = nvml.code_of(line)
     return code

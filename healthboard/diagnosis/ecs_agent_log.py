@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 from healthboard.diagnosis import nvml
-from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, parse_time
+from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, check_status, parse_time
 from healthboard.diagnosis.signals import CheckStatus, Event, Reading
 
 _TIME = re.compile(r"(?:^|time=)\"?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
@@ -14,7 +14,7 @@ _LOOKS = re.compile(
     r"\[(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL)\]|level=(?:info|warn|warning|error|debug|critical)", re.I
 )
 _PLANNED = re.compile(
-    r"closed for a valid reason|ConnectionExpired|Reconnect to continue|normal closure", re.IGNORECASE
+    r"closed for a valid reason|ConnectionExpired|Reconnect to continue|(?<!ab)normal closure", re.IGNORECASE
 )
 _TELEMETRY = re.compile(r"\btcs\b|telemetry|Channel long idle", re.IGNORECASE)
 _DOWN = re.compile(
@@ -67,6 +67,8 @@ _ENDED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("NVML_DRIVER_NOT_LOADED", r"[1-9]\d{0,5} GPUs? (?:found|detected|registered)"),
     )
 )
+#: a check that changed: only what it changed to counts
+_CHANGED = re.compile(r"\b(CONTAINER_RUNTIME|ACCELERATED_COMPUTE|DAEMON)\b.{0,60}\bfrom \W?\w+\W? to \W?(\w+)", re.I)
 _XID = re.compile(r"\bXID[ _=:#]+(\d{1,3})\b", re.IGNORECASE)
 
 
@@ -87,6 +89,9 @@ def parse(text: str) -> Parsed:
             continue
         if _TELEMETRY.search(line):
             ignored.add("the telemetry channel is not the agent's connection", line)
+            continue
+        if (m := _CHANGED.search(line)) and check_status(m[2]) is not CheckStatus.IMPAIRED:
+            events = [e for e in events if e.code != f"ECS_{m[1].upper()}_IMPAIRED"]
             continue
         for code, pattern in _ENDED:
             if pattern.search(line):

@@ -34,6 +34,10 @@ _FOREVER = timedelta(days=36_500)
 _THRESHOLDS = Thresholds(stale_after=_FOREVER, shown_for=_FOREVER)
 
 
+#: what was written for people and names no reading
+_STORY = Assessment(Verdict.UNKNOWN, Action.NONE, why="a story, a plan or statistics are no evidence about any node")
+
+
 class Unreadable(ValueError):
     """Nothing of the input was understood; the text is one line for a person."""
 
@@ -107,6 +111,9 @@ def _groups(parsed: Parsed, assessments: list[tuple[str | None, Assessment]], br
     if breadth and len(subjects) == 1 and subjects[0].all_codes:
         # the text itself says that so many nodes show this
         only = subjects[0]
+        if assessments[0][1].verdict is Verdict.UNKNOWN:
+            # one that can't be seen is a blind spot, many at once have a cause
+            only = replace(only, codes=only.all_codes)
         subjects = [replace(only, instance=f"node {n}", scopes={"pool": "the text's nodes"}) for n in range(breadth)]
     if len(subjects) < 2:
         return ()
@@ -170,7 +177,10 @@ def explain_lines(lines: Iterable[str]) -> Iterator[tuple[dict[str, Any], bool]]
             format_ = kind if kind in FORMATS else KINDS.get(kind, "auto") if isinstance(kind, str) else "auto"
             yield {"id": row.get("id"), **explain(text, format_)}, True
         except Unreadable as error:
-            yield {"id": row.get("id"), "error": str(error)}, False
+            if row.get("kind") == "incident" and isinstance(row.get("text"), str) and prose.is_prose(row["text"]):
+                yield {"id": row.get("id"), **_result([(None, _STORY)], (), ())}, True
+            else:
+                yield {"id": row.get("id"), "error": str(error)}, False
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             known = row.get("id") if isinstance(row, dict) else None
             yield {"id": known, "error": f"not a line of id, kind and text: {str(error)[:100]}"}, False

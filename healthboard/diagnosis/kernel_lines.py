@@ -10,6 +10,11 @@ IDENTITY = re.compile(rf"NVRM: GPU at (?:PCI:)?{ADDRESS}: (GPU-[0-9a-fA-F-]{{36}
 PROBE_LOST_HEAD = re.compile(rf"NVRM: The NVIDIA GPU {ADDRESS}")
 PROBE_LOST_TAIL = re.compile(r"(?:NVRM: )?fallen off the bus and is not responding to commands")
 BOOT = re.compile(r"Linux version \d|Command line: BOOT_IMAGE")
+#: A remark between the lines that says the same.
+REBOOTED = re.compile(
+    r"^\s*(?:[\[(#>*-]|\.\.\.)(?!.*\b(?:not|never|before|until|to be|must|should|will|can|may|needs?|if|please)\b)"
+    r".{0,80}?\b(?:after (?:a|the|its|one|another) (?:re)?boot|rebooted)\b", re.IGNORECASE
+)  # fmt: skip
 SUPPRESSED = re.compile(r"(?:NVRM: )?(\d{1,18}) callbacks suppressed")
 
 PROBE_COUNT = re.compile(r"probe routine (?:failed|was not called) for (\d{1,3}) device")

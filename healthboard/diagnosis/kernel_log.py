@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -17,14 +16,15 @@ from healthboard.diagnosis import kernel_lines as lines
 from healthboard.diagnosis import log_records, sxid, xid_line
 from healthboard.diagnosis.kernel_prefix import START, Origin, lines_of_interest, read_prefix
 from healthboard.diagnosis.names import gpu_uuid, pci
-from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line
+from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line
 from healthboard.diagnosis.signals import Event, Reading
 
 BURST = timedelta(minutes=3)
 #: Beyond so many distinct events the details no longer tell lines apart: a flood must not fill the memory.
 MAX_DISTINCT = 5_000
 MAX_LINE = 4_096
-_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
+#: Uptimes that can't belong to one boot when the second follows the first, in seconds.
+_OLD_S, _YOUNG_S = 600, 300
 _BATCH = 20_000
 _SMALL = 20_000
 
@@ -49,6 +49,8 @@ class KernelLog:
         self._line = 0
         self._forged = False
         self._last: datetime | None = None
+        self._uptime: float | None = None
+        self._base = timedelta()
         self._probe: str | None = None
         self._uuids: dict[str, str] = {}
         self._open: dict[Any, dict[str, Any]] = {}
@@ -83,14 +85,11 @@ class KernelLog:
     def _take(self, line: str, at: datetime | None, seq: int | None, facility: int | None) -> None:
         if len(line) > MAX_LINE:
             line = line[:MAX_LINE]
-        if "\x1b" in line:
-            line = _COLOUR.sub("", line)
-        if "\\x0a" in line or "\n" in line:
-            for part in line.replace("\\x0a", "\n").split("\n"):
-                if part.strip():
-                    self._one(part, at, seq, facility)
-        else:
-            self._one(line, at, seq, facility)
+        if not log_records.BROKEN.search(line):
+            return self._one(line, at, seq, facility)
+        for part, by_kernel in log_records.physical(line):
+            # what follows a line break inside a record has the record's writer
+            self._one(part, at, seq, facility if at is not None or by_kernel else 1)
 
     def _one(self, line: str, at: datetime | None, seq: int | None, facility: int | None) -> None:
         if at is None and line.lstrip().startswith("{") and (record := log_records.unwrap(line)):
@@ -116,6 +115,8 @@ class KernelLog:
             self._emit("GPU_FALLEN_OFF_BUS", self._probe, line, Origin("kernel"))
             self._probe = None
             return
+        if lines.REBOOTED.match(line):
+            return self._boot_seen()
         for code, pattern in lines.UNREAD:
             if pattern.search(line):
                 return self._emit(code, None, line, Origin("kernel"))
@@ -130,6 +131,7 @@ class KernelLog:
                 self._ignored.add("a driver message quoted inside another program's line", line)
             return
         self.known += 1
+        self._follow_uptime(origin)
         if xid:
             self._xid(xid, message, origin)
         elif match := xid_line.SXID.match(message):
@@ -203,6 +205,14 @@ class KernelLog:
         code = {"corrected": "PCIE_AER_CORRECTED", "nonfatal": "PCIE_AER_NONFATAL"}.get(kind, "PCIE_AER_FATAL")
         self._emit(code, gpu, message, origin, {"aer": kind})
 
+    def _follow_uptime(self, origin: Origin) -> None:
+        """A clock that begins anew is a boot of which the log does not hold the first lines."""
+        if origin.uptime is None:
+            return
+        if self._uptime is not None and self._uptime > _OLD_S and origin.uptime < _YOUNG_S:
+            self._boot_seen()
+        self._uptime = origin.uptime
+
     def _boot_seen(self, origin: Origin | None = None) -> None:
         if origin is not None and origin.uptime and origin.uptime > 60:
             return
@@ -210,11 +220,12 @@ class KernelLog:
             self._boots += 1
             self._boot = f"boot {self._boots}"
             self._open.clear()
+            self._base = (self._last or UNDATED) - UNDATED
 
     def _emit(self, code: str, gpu: str | None, text: str, origin: Origin, attrs: dict[str, Any] | None = None) -> None:
         attrs = attrs or {}
         # undated lines keep the distance of their uptimes, or just their order
-        at = origin.at or (self._last + timedelta(microseconds=1) if self._last else at_line(self._line))
+        at = self._placed(origin) or (self._last + timedelta(microseconds=1) if self._last else at_line(self._line))
         self._last = at
         key: Any = (code, gpu, self._boot, origin.seq if origin.dated else None, *sorted(attrs.items()))
         if len(self._rows) > MAX_DISTINCT:
@@ -232,6 +243,13 @@ class KernelLog:
         self._open[key] = row
         if len(self._rows) < 2 * MAX_DISTINCT:
             self._rows.append(row)
+
+    def _placed(self, origin: Origin) -> datetime | None:
+        """The time of a line; an uptime counts on from where the boot before it ended."""
+        if origin.at is None or origin.uptime is None or not self._base:
+            return origin.at
+        from_uptime = abs(origin.at - UNDATED - timedelta(seconds=origin.uptime)) < timedelta(milliseconds=1)
+        return origin.at + self._base if from_uptime else origin.at
 
     def result(self) -> Parsed:
         events = tuple(

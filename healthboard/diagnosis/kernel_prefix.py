@@ -133,7 +133,8 @@ def read_prefix(prefix: str) -> Origin:
         elif m := _BRACKET.match(prefix, pos):
             when, is_dated, up = _bracket_time(m[1])
             if when is not None and (at is None or is_dated):
-                at, dated, uptime = when, is_dated, up
+                at, dated = when, is_dated
+            uptime = up if up is not None else uptime
             timed = True
         elif m := _KMSG.match(prefix, pos):
             writer = "kernel" if int(m[1]) >> 3 == 0 else "user"

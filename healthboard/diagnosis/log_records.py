@@ -7,17 +7,21 @@ prefix of its own, may be any program's.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from healthboard.diagnosis.kernel_prefix import START
+from healthboard.diagnosis.kernel_prefix import START, read_prefix
 from healthboard.diagnosis.parsed import parse_time
 
 _TEXTS = ("MESSAGE", "message", "log")
 _WRITERS = ("SYSLOG_IDENTIFIER", "syslog_identifier", "ident", "appname", "app_name", "program", "process")
 _FACILITIES = ("SYSLOG_FACILITY", "syslog_facility", "facility")
 _TIMES = ("timestamp", "@timestamp", "time", "date")
+#: A line that is several, or coloured.
+BROKEN = re.compile(r"\x1b|\\x0a|\n")
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _DEPTH = 3
 MAX_ANSWER = 50_000_000
 
@@ -44,6 +48,15 @@ def unwrap(line: str) -> Record | None:
     if found and found.facility is None and START.match(found.text.lstrip()):
         return found._replace(facility=1)
     return found
+
+
+def physical(line: str) -> list[tuple[str, bool]]:
+    """The lines of one record whose breaks were escaped, without colours: (line, whether the kernel may have written
+    it). The first has its own prefix to tell."""
+    first, *more = [p for p in _COLOUR.sub("", line).replace("\\x0a", "\n").split("\n") if p.strip()] or [""]
+    found = START.search(first)
+    by_kernel = found is not None and read_prefix(first[: found.start()]).writer == "kernel"
+    return [(first, True), *((part, by_kernel) for part in more)]
 
 
 def rows(text: str) -> list[str] | None:

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from healthboard.diagnosis import nvidia_smi_csv, nvml
+from healthboard.diagnosis.dcgm import RETIRED_FULL
 from healthboard.diagnosis.names import pci
 from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line
 from healthboard.diagnosis.signals import Event, Reading
@@ -100,6 +101,8 @@ def _pair(into: dict[str, Any], path: list[str], key: str, value: str, ignored: 
         into["remap_failure"] = word == "yes"
     elif "pending page" in name or (name == "pending" and "retired" in place):
         into["page_pending"] = word == "yes"
+    elif name in ("single bit ecc", "double bit ecc") and "retired" in place and number is not None:
+        into["pages"] = into.get("pages", 0) + number
     elif name == "sram threshold exceeded":
         into["sram"] = word == "yes"
     elif name.startswith("gpu recovery action"):
@@ -132,7 +135,9 @@ def _readings(gpu: str | None, found: dict[str, Any]) -> list[Reading]:
 
     if "remap_pending" in found or "remap_failure" in found:
         add("ROW_REMAP", {"pending": found.get("remap_pending"), "failure": found.get("remap_failure")})
-    if found.get("page_pending"):
+    if found.get("pages", 0) >= RETIRED_FULL:
+        add("PAGE_RETIREMENT", "full", pages=int(found["pages"]))
+    elif found.get("page_pending"):
         add("PAGE_RETIREMENT", "pending")
     if "sram" in found:
         add("SRAM_THRESHOLD", found["sram"])

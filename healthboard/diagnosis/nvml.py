@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from healthboard.diagnosis import wording
 from healthboard.diagnosis.names import UUID_ANYWHERE, gpu_uuid, pci
 from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, parse_time
 from healthboard.diagnosis.signals import Event
@@ -89,11 +90,16 @@ _PATTERNS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
         ),
         ("NVML_PROBE_HUNG", r"(?:nvml|nvidia-smi|probe)\b.*\b(?:hung|hangs|timed out after|did not (?:return|answer))"),
         ("FABRIC_MANAGER_DOWN", r"cudaErrorSystemNotReady|error 802\b|system not yet initialized"),
+        (
+            "container-setup",
+            r"could not select device driver .{0,40}capabilities|unknown or invalid runtime name: nvidia",
+        ),
         (None, r"NVMLError_NotSupported|ERROR_NOT_SUPPORTED|: Not Supported|NVMLError_Timeout\b"),
         ("NVML_UNKNOWN_ERROR", r"NVMLError_Unknown\b|NVML_ERROR_UNKNOWN|(?<!\s:\s)\bUnknown Error\b"),
     )
 )
 _CLIENT_XID = re.compile(r"\bXid[=: ]+(\d{1,4})\b", re.IGNORECASE)
+_HANDLE = re.compile(r"nvmlDeviceGetHandleBy\w+\([^()]*\)\s*(?:->|==?|:|returned|returns|gives)\s*(\d{1,3})\b")
 _XID_EVENT = re.compile(r"EventType:8 EventData:(\d{1,4})\b")
 _RETURN_CODE = re.compile(
     r"(?:nvmlReturn(?:_t)?|NVML (?:error|return) ?(?:code)?|ret(?:urn)? ?code)[ =:(]+(\d{1,3})\b", re.I
@@ -116,6 +122,8 @@ def gpu_in(line: str) -> str | None:
 
 def code_of(line: str) -> tuple[str | None, bool]:
     """(code, known): what one client line says. Known without a code is a line that concerns no GPU's health."""
+    if wording.only_named(line):
+        return None, False
     if m := _XID_EVENT.search(line):
         return f"XID_{int(m[1])}", True
     if (m := _CLIENT_XID.search(line)) and "NVRM" not in line:
@@ -124,9 +132,9 @@ def code_of(line: str) -> tuple[str | None, bool]:
             return CODES[value], True
         return (f"XID_{value}", True) if 0 < value < 900 else (None, True)
     for code, pattern in _PATTERNS:
-        if pattern.search(line):
+        if wording.says(pattern, line):
             return code, True
-    for pattern in (_RETURN_CODE, _NUMBERED):
+    for pattern in (_RETURN_CODE, _NUMBERED, _HANDLE):
         if m := pattern.search(line):
             value = int(next(g for g in m.groups() if g))
             return CODES.get(value), True

@@ -16,13 +16,14 @@ from healthboard.diagnosis.signals import CheckStatus, Event, Reading
 _NODES = r"(?:GPU |container |EC2 |worker )?(?:nodes|instances|hosts|machines)"
 _OF = re.compile(rf"\b(\d[\d,]*) (?:of|out of) (?:the )?(\d[\d,]*) {_NODES}\b", re.IGNORECASE)
 _SOME = re.compile(
-    rf"(?<![\d,.] of )\b(\d[\d,]*) {_NODES}\b(?!.{{0,60}}\b(?:no|nothing|none|still on)\b)", re.IGNORECASE
+    rf"(?<![\d,.] of )\b(\d[\d,]*) {_NODES}\b(?!.{{0,60}}\b(?:no|nothing|none|still on|fine|healthy|unaffected|quiet)\b)",
+    re.IGNORECASE,
 )
 _EVERY = re.compile(r"\b(?:every|all|each) (?:\w+ ){0,3}(?:nodes?|instances?|hosts?|machines?)\b", re.IGNORECASE)
 _EVERY_COUNT = 10
 #: the story of one node, whatever its mates show
 _ONE = re.compile(
-    r"\b(?:one|a single|only one) (?:node|instance|host|machine)\b|\b(?:node|instance|host) #?\d+ (?:log|show|report)",
+    r"\b(?:one|a single|only one) (?:(?:of|out of) (?:\w+ )?\d[\d,]* )?(?:nodes|instances|hosts|machines|node|instance|host|machine)\b|\b(?:node|instance|host) #?\d+ (?:log|show|report)",
     re.I,
 )
 

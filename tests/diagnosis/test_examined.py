@@ -37,7 +37,7 @@ def test_each_is_read_as_a_person_would_read_it():
             want["codes"]
         ):
             wrong.append((sample["id"], sample["why"], want, got.get("verdict"), got.get("action"), got.get("codes")))
-    assert wrong == [] and len(EXAMINED) > 300
+    assert wrong == [] and len(EXAMINED) > 450
 
 
 def _address(match):
@@ -113,10 +113,12 @@ def test_the_form_of_the_log_changes_nothing():
 
 
 def test_no_cut_makes_a_harmless_text_a_broken_machine():
-    """Unless the lines that are whole say so: a recovery may come last."""
+    """Unless the lines that are whole say so: a recovery may come last, and in a sentence the denial."""
     for sample in ALL:
         text, kind = sample["text"], sample["kind"]
         if WHOLE[sample["id"]] is None or WHOLE[sample["id"]][0] not in HARMLESS or len(text) > 4000:
+            continue
+        if kind == "dcgm_api" and not text.startswith("{"):
             continue
         ends = [n for n, char in enumerate(text) if char == "\n"]
         if any((judged(text[:n], kind) or "x")[0] == "HARDWARE" for n in ends):

@@ -219,3 +219,27 @@ def test_all_spellings_of_an_address_are_one(domain, bus, device):
 def test_no_text_crashes_a_line_reader(text):
     for read in (kernel_log.parse, nvml.parse, nvidia_smi.parse, dcgm.parse):
         read(text)
+
+
+READINGS = st.builds(
+    lambda row, source, since, held, gpu: reading(
+        row[0], row[1], source, since=since + held, last=since, seen=2, gpu=gpu, pci="0000:3b:00"
+    ),
+    st.sampled_from(
+        [("GPU_STATUS", "ok"), ("GPU_STATUS", "lost"), ("RECOVERY_ACTION", 1), ("RECOVERY_ACTION", 0), ("XID_LAST", 95)]
+    ),
+    st.sampled_from(["nvml", "dcgm"]),
+    st.integers(0, 400),
+    st.integers(0, 400),
+    st.sampled_from([GPU, "GPU-00000000-0000-4000-8000-000000000004", None]),
+)
+
+
+@FEW
+@given(st.lists(READINGS, max_size=6), st.lists(EVENTS, max_size=3), st.randoms())
+def test_the_order_of_readings_changes_nothing(rows, events, random):
+    events = [replace(e, gpu="0000:3b:00") for e in events]
+    first = assess(events, [*fine(), *rows])
+    shuffled = [*fine(), *rows]
+    random.shuffle(shuffled)
+    assert assess(events, shuffled) == first

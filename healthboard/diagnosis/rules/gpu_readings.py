@@ -43,8 +43,11 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
         if r.value == "down":
             claims.add("FABRIC_MANAGER_DOWN", reading=r)
     for r in _ordered(evidence, "PAGE_RETIREMENT"):
-        if r.value == "pending":
-            claims.add("PAGE_RETIREMENT", r.gpu, reading=r)
+        if r.value in ("pending", "full"):
+            claim = claims.add("PAGE_RETIREMENT", r.gpu, reading=r)
+            if r.value == "full":
+                why = f"{r.attrs.get('pages')} memory pages are retired, about as many as there may be"
+                claim.set(Verdict.AMBIGUOUS, Action.REPLACE, why, "pages-full")
     for r in _ordered(evidence, "EFA_COUNT"):
         expected = r.attrs.get("expected")
         if isinstance(expected, int) and isinstance(r.value, int) and r.value < expected:
