@@ -28,7 +28,7 @@ def every(seconds: float, *, least: float = 1.0) -> float:
 TICKS = {
     "collect EC2": ("workers.collect.read_instances", 60),
     "collect ECS": ("workers.collect.read_clusters", 60),
-    "collect events": ("workers.collect.read_events", 10),
+    "collect events": ("workers.collect.read_events", 15),
     "read what is due": ("workers.decide.sweep", 15),
     "see breadth": ("workers.decide.correlate", 30),
     "expire, wake, resolve cases": ("workers.decide.tend", 30),

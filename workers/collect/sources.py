@@ -19,7 +19,7 @@ from healthboard.fleet.sources import blind
 log = logging.getLogger(__name__)
 #: in seconds at speed 1, and where it is another
 INTERVAL_S = 60.0
-INTERVALS_S = {"dcgm": 30.0, "local": 15.0, "events": 10.0}
+INTERVALS_S = {"dcgm": 30.0, "local": 15.0, "events": 15.0}
 #: sources that actions rest on: how AWS answers there says whether it is in trouble
 RESTED_ON = frozenset({"ec2", "ecs", "autoscaling"})
 #: a round that tells less than this share of what was known is not believed
