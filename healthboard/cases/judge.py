@@ -42,6 +42,7 @@ class Circumstances:
     tried: Sequence[str] = ()  # what was done to it within the last day
     replaced: str = ""  # the instance that it replaced within the last day
     replaced_for: str = ""  # and for what class of fault
+    replacing: bool = False  # that repair is still under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,11 @@ def judge(instance: Instance, seen: Reread) -> Judgement:
 
 def circumstances(instance: Instance) -> Circumstances:
     links = tries.slot(instance)
-    before, fault = tries.replaced(instance)
+    before = tries.before(instance)
     return Circumstances(
         owner=str(instance.owner), untouchable=untouchable(instance), group_replaces=_group_replaces(instance),
-        ended_24h=tries.ended(links), links=len(links), tried=tries.tried(instance), replaced=before,
-        replaced_for=fault,
+        ended_24h=tries.ended(links), links=len(links), tried=tries.tried(instance),
+        replaced=before.instance, replaced_for=before.fault, replacing=before.under_way,
     )  # fmt: skip
 
 
@@ -101,6 +102,8 @@ def _tried_enough(a: Assessment, values: Mapping[str, Any], given: Circumstances
     if limit is not None and given.ended_24h >= limit:
         where = f", counted over the {given.links} instances that took this place" if given.links > 1 else ""
         return f"{given.ended_24h} repairs within 24 hours did not keep it healthy{where}: a person decides"
+    if given.replacing:
+        return f"it is to take the place of {given.replaced}, whose repair is under way: a person decides"
     shown = {tries.fault_class(f.code) for f in a.findings if f.verdict in BAD}
     if given.replaced and given.replaced_for in shown:
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.db.models import Q, QuerySet
@@ -11,7 +12,7 @@ from healthboard import clock
 from healthboard.fleet.models import Instance
 from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import recipe
-from healthboard.repairs.states import CLOSED, State
+from healthboard.repairs.states import CLOSED, OPEN, State
 
 WITHIN = timedelta(hours=24)
 ACTIONS = ("REBOOT", "REPLACE", "RELOCATE")
@@ -66,16 +67,24 @@ def tried(instance: Instance) -> list[str]:
     return sorted(found)
 
 
-def replaced(instance: Instance) -> tuple[str, str]:
-    """(which instance it replaced within 24 hours, for what class of fault); empty texts where it replaced none."""
-    before = (
-        Repair.objects.filter(replacement=instance, state__in=CLOSED, opened_at__gt=clock.now() - WITHIN)
-        .select_related("instance", "decision__case")
-        .order_by("-pk")
-        .first()
-    )
-    decision = getattr(before, "decision", None)
-    return (str(before.instance), fault_class(decision.case.code)) if decision is not None else ("", "")
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The machine whose place an instance takes or took within 24 hours; all empty where there is none."""
+
+    instance: str = ""
+    fault: str = ""  # class of fault that it was replaced for
+    under_way: bool = False  # its repair is not over
+
+
+def before(instance: Instance) -> Before:
+    lately = Q(state__in=OPEN) | Q(closed_at__gt=clock.now() - WITHIN)
+    rows = Repair.objects.filter(lately, replacement=instance).select_related("instance", "decision__case")
+    repair = rows.order_by("-pk").first()
+    if repair is None:
+        return Before()
+    decision = getattr(repair, "decision", None)
+    fault = fault_class(decision.case.code) if decision is not None else ""
+    return Before(str(repair.instance), fault, repair.closed_at is None)
 
 
 def heavier(action: str, owner: str, ladder: Sequence[str], done: Collection[str]) -> tuple[str, str]:

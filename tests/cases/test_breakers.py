@@ -224,13 +224,14 @@ def test_a_repair_under_way_asks_nothing_more_of_an_aws_that_fails_but_for_what_
 @pytest.mark.parametrize(("kind", "scope_kind", "scope"), [("AWS_ERRORS", "place", ""), ("LAUNCH", "pool", "solo")])
 def test_the_button_on_the_system_page_releases_each_kind(kind, scope_kind, scope):
     row = factories.breaker(scope, kind=kind, scope_kind=scope_kind, why="too many errors")
+    factories.source(good_rounds=1, watched_from=clock.now())
     client = Client()
     client.force_login(factories.person("admin"))
     session = client.session
     session[AUTH_AT] = clock.now().isoformat()
     session.save()
     page = client.get(reverse("system")).content.decode()
-    assert row.title in page and row.where in page and "too many errors" in page
+    assert row.title in page and row.where in page and "too many errors" in page and "Watched first" in page
     answer = client.post(reverse("release_breaker", args=[row.pk]), {"reason": "understood"})
     row.refresh_from_db()
     assert answer.status_code == 303 and row.released_at is not None and row.release_reason == "understood"

@@ -86,6 +86,13 @@ def test_the_same_kind_of_fault_on_the_replacement_stops_and_asks(before, state)
         assert "same kind of fault (a GPU that is gone)" in case.why_waiting
 
 
+def test_a_replacement_whose_repair_is_under_way_is_not_repaired_by_itself():
+    old, new = scene.machine(), scene.machine()
+    factories.repair(old, state="ASKING", replacement=new)
+    case = scene.read(broken(new))
+    assert case.state == "WAITING" and str(old) in case.why_waiting and "under way" in case.why_waiting
+
+
 def test_what_was_tried_is_not_tried_again_but_something_heavier():
     ladder = ["REBOOT", "REPLACE"]
     assert tries.heavier("REBOOT", "TEMPLATE", ladder, []) == ("REBOOT", "")

@@ -195,14 +195,14 @@ class Drive:
             lambda: Instance.objects.filter(instance_id=machine.id).exists() and self.case(machine), within
         )
 
-    def repaired(self, machine: Machine, within: float = 400) -> Repair:
+    def repaired(self, machine: Machine, within: float = 400, seconds: float = 1.0) -> Repair:
         """Until its repair has ended and was carried back."""
 
         def over() -> Repair | None:
             found = self.repair(machine)
             return found if found is not None and found.closed_at and found.carried_back_at else None
 
-        return self.until(over, within)
+        return self.until(over, within, seconds)
 
     def asking(self, machine: Machine, within: float = 400) -> Repair:
         def asks() -> Repair | None:
