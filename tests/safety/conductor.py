@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,11 +65,13 @@ class Conductor(driver.Drive):
         self.site, self.board, self.spares = site, board, spares
         self.workers: list[workers.Spare] = []
         self.begun = json.loads((begun / "begun.json").read_text())
+        for kept in site.home.glob("audit-head*"):  # an earlier trial's chain is not this one's
+            kept.unlink()
         shutil.rmtree(site.home / "sandbox", ignore_errors=True)
         shutil.copytree(begun / "sandbox", site.home / "sandbox")
         self.fleet = _Copied(site.home, site.aws_port, self.begun["time"])
         self.crew = self.fleet.engine.crew
-        self.due = {"collect": 0.0, "look": 0.0, "breadth": 0.0, "verify": 0.0}
+        self.due = defaultdict(float)
         self.hands: list[Callable[[], Any]] = []
         self.looks: list[Callable[[], Any]] = []  # after each step
         self.reached: list[Callable[[workers.Spare], None]] = []

@@ -16,13 +16,18 @@ def use(name: str) -> None:
     connection.settings_dict["NAME"] = name
 
 
-def copy(source: str, target: str) -> None:
-    """`target` anew, as a copy of `source`, which nobody may be connected to."""
+def admin() -> psycopg.Connection:
+    """A session of the server's owner, outside of every trial's database."""
     settings = connections.settings["default"]
     where = {"host": settings["HOST"], "port": settings["PORT"], "user": settings["USER"], "dbname": "postgres"}
-    with psycopg.connect(**where, autocommit=True) as admin:
-        admin.execute(f'DROP DATABASE IF EXISTS "{target}" WITH (FORCE)')
-        admin.execute(f'CREATE DATABASE "{target}" TEMPLATE "{source}" STRATEGY FILE_COPY')
+    return psycopg.connect(**where, autocommit=True)
+
+
+def copy(source: str, target: str) -> None:
+    """`target` anew, as a copy of `source`, which nobody may be connected to."""
+    with admin() as server:
+        server.execute(f'DROP DATABASE IF EXISTS "{target}" WITH (FORCE)')
+        server.execute(f'CREATE DATABASE "{target}" TEMPLATE "{source}" STRATEGY FILE_COPY')
 
 
 def migrate() -> None:

@@ -13,7 +13,7 @@ MAIN = ("REPLACE/TEMPLATE", "REPLACE/GROUP", "REBOOT/TEMPLATE", "REBOOT/GROUP")
 OTHERS = ("UNDO/TEMPLATE", "UNDO/GROUP", "RELOCATE/PLAIN", "WATCH/GROUP", "DEAD-HOST/TEMPLATE")
 FLOWS = (*MAIN, *OTHERS)
 Specs = Iterator[dict[str, Any]]
-SEEDS, PAIRS, PAUSES, SPOILED = 5, 400, 200, 60
+SEEDS, PAIRS, PAUSES, SPOILED, FAILURES = 5, 400, 200, 60, 16
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,35 @@ def spoiled(classes: Classes) -> Specs:
         }  # fmt: skip
 
 
+def restarts(classes: Classes) -> Specs:
+    rng = random.Random("restarts")
+    for number in range(FAILURES * 3 // 2):
+        flow = MAIN[number % len(MAIN)]
+        if classes.get(flow):
+            key = rng.choice(list(classes[flow]))
+            point = rng.choice(classes[flow][key])
+            yield {"row": "T5 restart", "flow": flow, "point": key, "seed": number, "points": [point]}
+
+
+def failing(row: str) -> Callable[[Classes], Specs]:
+    """At a moment drawn by the seed."""
+
+    def specs(_: Classes) -> Specs:
+        for number in range(FAILURES * 3 // 2):
+            yield {"row": row, "flow": MAIN[number % len(MAIN)], "point": "", "seed": number}
+
+    return specs
+
+
 ROWS = {
     "points": Row("undisturbed, its fault points recorded", recordings, least=0),
     "T1": Row("killed at every fault point", kills),
     "T2": Row("killed twice", pairs, spares=3, least=2),
     "T3": Row("paused beyond the lease", pauses),
     "T4": Row("messages lost, late, doubled, in disorder; the broker emptied, restarted (deliveries)", spoiled),
+    "T5 restart": Row("the database crashes and comes back, the worker at a fault point", restarts),
+    "T5 read-only": Row("the database takes no writes", failing("T5 read-only")),
+    "T5 exhausted": Row("the database takes no more connections", failing("T5 exhausted")),
+    "T5 restored": Row("the database is put back while AWS moved on", failing("T5 restored")),
     "T14": Row("the stop switch thrown at every fault point", stops),
 }

@@ -48,7 +48,7 @@ class Slot:
     def stop(self) -> None:
         try:
             self.process.stdin.close()
-            self.process.wait(20)
+            self.process.wait(60)
         except (OSError, subprocess.TimeoutExpired):
             self.process.terminate()
             self.process.wait(20)

@@ -64,7 +64,8 @@ class Site:
         with contextlib.suppress(ProcessLookupError):
             self.valkey.kill()
             self.valkey.wait(5)
-        self.postgres.stop()
+        self.postgres.process.send_signal(signal.SIGQUIT)  # nothing in it is worth an orderly end
+        self.postgres.process.wait(20)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

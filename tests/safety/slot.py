@@ -37,6 +37,7 @@ def main() -> int:
     except KeyboardInterrupt:
         pass
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         site.stop()
     return 0
 

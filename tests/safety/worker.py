@@ -48,7 +48,7 @@ class Spare:
                 os._exit(0)
         os.close(wait)
         self.fd = os.pidfd_open(self.pid)
-        self.running = self.ended = self.stopped = False
+        self.running = self.ended = self.stopped = self._closed = False
 
     def start(self, **order: Any) -> Spare:
         os.write(self._go, json.dumps(order).encode())
@@ -74,6 +74,9 @@ class Spare:
         self.signal(signal.SIGCONT)
 
     def end(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self.signal(signal.SIGKILL)
         while not self.ended:
             self.look(wait=True)

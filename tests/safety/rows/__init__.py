@@ -12,6 +12,10 @@ RUNNERS = {
     "T2": "kills.run",
     "T3": "pauses.run",
     "T4": "broker.run",
+    "T5 restart": "database.restart",
+    "T5 read-only": "database.readonly",
+    "T5 exhausted": "database.exhausted",
+    "T5 restored": "restored.run",
     "T14": "stops.run",
 }
 
