@@ -13,11 +13,11 @@ class AuditRowAdmin(ReadOnly):
     search_fields = ("actor", "verb", "subject", "instance")
     fields = (
         "at", "actor", "via", "verb", "subject", "account", "region", "instance", "case_id", "repair_id", "summary",
-        "payload", "payload_hash", "request_id", "seal",
+        "payload", "payload_hash", "request_id", "place",
     )  # fmt: skip
     ordering = ("-pk",)
 
     @admin.display(description="place in the chain")
-    def seal(self, row: AuditRow) -> str:
+    def place(self, row: AuditRow) -> str:
         found = Seal.objects.filter(row=row).first()
         return f"{found.position}: {found.hash}" if found else "not sealed yet"

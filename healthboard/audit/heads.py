@@ -102,6 +102,18 @@ def begin_again(why: str) -> None:
     _replace(_last(), line)
 
 
+def let_go() -> list[str]:
+    """When the log began again with another chain, why, and instead of which head; for an auditor to judge."""
+    told = []
+    with contextlib.suppress(OSError), log().open(errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError):
+                value = json.loads(line)
+                if isinstance(value, dict) and "instead_of" in value:
+                    told.append(f"{value.get('at')} ({value.get('why')}), instead of {value['instead_of']}")
+    return told
+
+
 def _line(head: End, now: datetime, **more: Any) -> str:
     return json.dumps({"at": now.isoformat(), **asdict(head), **more}) + "\n"
 

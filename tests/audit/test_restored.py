@@ -92,7 +92,9 @@ def test_a_start_throws_the_switch_and_a_person_releases_it(put_back, home, caps
     assert Pulse.objects.get(name="audit").ok and heads.behind() == ""
     last = json.loads((home / "audit-heads.log").read_text().splitlines()[-1])
     assert last["instead_of"] == json.loads(before.splitlines()[-1])["hash"]
+    capsys.readouterr()
     call_command("verify_audit")
+    assert f"a person released the stop switch), instead of {last['instead_of']}" in capsys.readouterr().out
     held = repair_of()
     assert lifecycle.start(held, "drain") is None and intend(held)
 

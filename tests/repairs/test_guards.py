@@ -54,6 +54,8 @@ GUARDS = {
     ),
     "backlog": ("cases/test_watching_anew.py", "test_ten_thousand_old_events_open_no_case_and_a_fresh_one_does"),
     "blind sources": ("repairs/test_others.py", "test_blind_sources_hold_what_is_scheduled"),
+    "database put back": ("audit/test_restored.py", "test_no_intent_and_no_start_even_before_anybody_looked"),
+    "audit triggers": ("audit/test_chain.py", "test_rows_and_seals_cannot_be_changed_or_deleted_by_sql"),
     "intent row": ("repairs/test_guards.py", "test_every_changing_call_was_intended_and_committed_before"),
     "token": ("repairs/test_guards.py", "test_a_launch_that_is_repeated_is_the_same_launch"),
 }

@@ -42,6 +42,8 @@ class Command(BaseCommand):
         else:
             said = "no head is known: a tail that was cut off would not be seen"
         self.stdout.write(f"verified against: {said}{f', {against}' if against else ''}")
+        for told in heads.let_go():
+            self.stdout.write(f"note: the log of heads began again at {told}")
         last = f"ends at position {seen.end.position}, row {seen.end.row}, {seen.end.hash}" if seen.end else "is empty"
         self.stdout.write(f"{seen.seals} rows; the chain {last}")
         if broken:
