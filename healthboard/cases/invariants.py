@@ -26,7 +26,7 @@ __all__ = ["CHANGING", "check"]
 
 log = logging.getLogger(__name__)
 #: positions at the end of the audit chain that each check walks
-TAIL = 2_000
+TAIL = 500
 #: exceptions that a named person may allow at the irreversible step
 NAMED = {"terminate_first", "force_tasks", "dead_host", "unkillable"}
 
