@@ -23,6 +23,7 @@ from healthboard.cases.models import Case
 from healthboard.celery import TICKS, every
 from healthboard.diagnosis import catalogue
 from healthboard.fleet.models import Instance, Pool, Pulse, Source
+from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
 from healthboard.pages import live, page, version
 from healthboard.people import access
@@ -57,6 +58,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
     sources = list(_here(request, Source).select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
         source.blind = blind(source, now)
+        source.watched = source.watched_from is not None and source.good_rounds < WATCH_ROUNDS
     return {
         "switch": frame(request).switch,
         "sources": sources,
