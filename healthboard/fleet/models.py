@@ -301,7 +301,10 @@ class HealthEvent(models.Model):
     backlog = models.BooleanField(default=False)  # old when it arrived: recorded, never acted on
 
     class Meta:
-        indexes = [models.Index(fields=["instance", "-last_at"], name="event_instance")]
+        indexes = [
+            models.Index(fields=["instance", "-last_at"], name="event_instance"),
+            models.Index(fields=["-last_at"], name="event_last"),  # breadth asks for the newest of all instances
+        ]
 
 
 class Workload(Place):
