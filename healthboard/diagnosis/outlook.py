@@ -117,7 +117,7 @@ def group_of(code: str) -> str:
 
 def _witness(a: Assessment, primary: Finding, thresholds: Thresholds) -> list[Change]:
     """Which second word is missing, and until when it is waited for."""
-    if a.may_act:
+    if a.may_act or "witness" not in a.may_act_why:  # else something speaks against it, and no witness helps
         return []
     missing = {s: words for s, words in WITNESSES.get(group_of(primary.code), {}).items() if s not in primary.sources}
     if thresholds.outside_witness:

@@ -64,7 +64,7 @@ class Waiting:
 
 
 def waiting_for(instance: Instance | None, case: Any = None, repair: Repair | None = None) -> list[Waiting]:
-    """Every reason that stands against the next step, the most general first; empty where nothing does.
+    """Every reason that stands against the next step, a person first, then the most general; empty where nothing does.
 
     `case`: the open case, or the one that the repair belongs to; `repair`: the open one. What is over waits for nothing.
     """
@@ -83,7 +83,8 @@ def waiting_for(instance: Instance | None, case: Any = None, repair: Repair | No
         found += _of_case(case)
     else:
         found += _of_reading(instance)
-    return list({row.text: row for row in found}.values())
+    # whom it waits for comes first: nothing else goes on before the answer
+    return sorted({row.text: row for row in found}.values(), key=lambda row: row.kind != "person")
 
 
 def version() -> list[Any]:
@@ -123,6 +124,9 @@ def _of_reading(instance: Instance) -> list[Waiting]:
 def _of_case(case: Any) -> list[Waiting]:
     name, found = f"Case {case.pk}", []
     match case.state:
+        case "WAITING" if case.instance_id is None and case.breaker_id:
+            text = f"The breaker for {case.breaker.where} is open until a person releases it."
+            found.append(Waiting("breaker", text, case.expires_at))
         case "WAITING":
             for text in case.plan.get("blockers") or []:
                 found.append(_told(text, "room"))

@@ -68,6 +68,13 @@ def test_a_witness_outside_the_node_is_named_where_the_policy_wants_one():
     ]
 
 
+def test_where_something_speaks_against_it_no_witness_is_promised():
+    answers = reading("GPU_STATUS", "ok", gpu=GPU, since=9000)
+    got = assess([kernel("XID_79", 10)], [*fine(), answers, gauge(79)])
+    assert (got.verdict, got.may_act_why) == (Verdict.HARDWARE, "NVML has read the GPU since")
+    assert [c.kind for c in outlook(got)] == ["recovery"]
+
+
 def test_the_time_is_when_a_person_is_asked():
     events = [kernel("XID_79", 10)]
     waits = next(c for c in outlook(assess(events)) if c.kind == "time")

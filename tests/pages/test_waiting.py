@@ -72,7 +72,7 @@ def test_each_limit_of_the_budget_is_known_as_one(home, values):
     "state, fields, kinds",
     [
         ("WAITING", {"why_waiting": "one witness only"}, ["person"]),
-        ("WAITING", {"plan": {"blockers": ["train-asg is at its maximum of 4: raise it by one first"]}}, ["room", "person"]),
+        ("WAITING", {"plan": {"blockers": ["train-asg is at its maximum of 4: raise it by one first"]}}, ["person", "room"]),
         ("OBSERVED", {"mode_why": "the policy Night observes"}, ["policy"]),
         ("HELD", {}, ["breaker"]),
         ("SNOOZED", {"snoozed_until": datetime(2099, 1, 1, tzinfo=UTC)}, ["snooze"]),
@@ -103,6 +103,12 @@ def test_each_state_of_a_case_says_whom_or_what_it_waits_for(home, state, fields
 def test_a_repair_says_what_its_step_waits_for(home, fields, kind, said):
     repair = make.repair(make.instance(home), **fields)
     assert [(row.kind, row.text) for row in waiting.waiting_for(repair.instance, None, repair)] == [(kind, said)]
+
+
+def test_a_group_case_waits_for_its_breaker(home):
+    group = make.case(None, verdict="CORRELATED", action="HOLD", breaker=make.breaker(), pool=home)
+    row = waiting.waiting_for(None, group)[0]
+    assert (row.kind, row.until, row.link) == ("breaker", group.expires_at, "/system/#breakers")
 
 
 def test_every_kind_says_what_has_to_happen_and_the_reasons_cost_few_queries(home):
