@@ -7,7 +7,7 @@ those of the same name, the same evidence shows what they would have done. Nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,6 +24,8 @@ from healthboard.policies.resolve import thresholds
 DECIDES = ("verdict", "action", "may_act", "codes")
 ANSWERS = ("mode", "action", "watch", "dead_host", "untouchable")
 OF_FINDING = ("code", "gpu", "verdict", "action", "role", "count")
+
+COUNTERFACTUAL = "something earlier in this pool would have gone otherwise, so this might never have come"
 
 
 class Unreadable(Exception):
@@ -45,11 +47,14 @@ class Difference:
     stored: str
     now: str
     why: tuple[str, ...]
+    #: another policy would have decided something earlier in this pool otherwise, so this might never have come
+    counterfactual: bool = False
 
     def lines(self) -> list[str]:
         case = self.row.case
         head = f"case {case.pk} ({case.instance or case.title}), evidence of {self.row.at:%Y-%m-%d %H:%M:%S}"
-        return [head, f"  stored: {self.stored}", f"  now:    {self.now}", *(f"  why:    {why}" for why in self.why)]
+        lines = [head, f"  stored: {self.stored}", f"  now:    {self.now}", *(f"  why:    {why}" for why in self.why)]
+        return [*lines, "  note:   " + COUNTERFACTUAL] if self.counterfactual else lines
 
 
 def again(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None) -> Again:
@@ -110,8 +115,13 @@ def difference(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None
 def since(at: datetime, instead: Sequence[Mapping[str, Any]] | None = None) -> Iterator[Difference | None]:
     """For each piece of evidence from `at` on, in the order in which it was kept."""
     rows = Evidence.objects.filter(at__gte=at).select_related("case__instance").order_by("pk")
+    changed: set[int | None] = set()  # pools in which another policy would have changed the course of things
     for row in rows.iterator(chunk_size=100):
-        yield difference(row, instead)
+        found = difference(row, instead)
+        if found is not None and instead is not None:
+            found = replace(found, counterfactual=row.case.pool_id in changed)
+            changed.add(row.case.pool_id)
+        yield found
 
 
 def _deciding(assessment: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,10 @@ def test_another_policy_shows_what_it_would_have_done_and_changes_nothing(time, 
     assert code == 1 and "now:    WATCH" in said and "code_overrides {} → {'XID_119'" in said
     assert replayed_by_command(capsys, "--policy", str(file)) == (code, said)
     assert (PolicyVersion.objects.count(), Policy.objects.get().settings) == (1, {})
+    assert "might never have come" not in said
+    scene.asked()
+    assert replayed_by_command(capsys, "--policy", str(file))[1].count("might never have come") == 1
+    Case.objects.exclude(pk=case.pk).delete()
     case.refresh_from_db()
     assert (case.verdict, Case.objects.count(), Evidence.objects.count()) == ("AMBIGUOUS", 1, 1)
 
