@@ -67,11 +67,9 @@ def behind() -> str:
     head, when, path = known
     if Seal.objects.filter(position=head.position, hash=head.hash).exists():
         return ""
-    have = end()
     return (
-        f"The audit chain of the database ends at position {have.position if have else 0} and does not hold the head "
-        f"of {when:%Y-%m-%d %H:%M:%S} UTC in {path.name} (position {head.position}, row {head.row}): it was put back "
-        "to an earlier time, or rewritten"
+        f"The database does not hold the head of {when:%Y-%m-%d %H:%M:%S} UTC in {path.name} (position "
+        f"{head.position}, row {head.row}): it was put back to an earlier time, or rewritten"
     )
 
 

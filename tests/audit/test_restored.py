@@ -12,6 +12,7 @@ from django.db import transaction
 from healthboard import clock
 from healthboard.audit import chain, heads
 from healthboard.audit.models import AuditRow
+from healthboard.cases import invariants
 from healthboard.fleet.models import Installation, Pulse
 from healthboard.notices.models import Notice
 from healthboard.people.actors import WORKER, system
@@ -79,6 +80,10 @@ def test_a_start_throws_the_switch_and_a_person_releases_it(put_back, home, caps
     assert Notice.objects.filter(kind="restored").count() == 1
     pulse = Pulse.objects.get(name="audit")
     assert not pulse.ok and "position 12" in pulse.detail["problem"]
+    (told,) = invariants.check()
+    factories.audit("more", "more", by=WORKER)
+    sealing.come_round()
+    assert invariants.check() == [told], "one breach, whatever is added after it"
     assert (home / "audit-heads.log").read_text() == before, "the heads of before stay as they are"
     with pytest.raises(SystemExit):
         call_command("verify_audit")
