@@ -20,7 +20,7 @@ from healthboard.people.actors import EVIDENCE, POLICY, WORKER
 from healthboard.policies.reading import BAD, GOOD, Reread
 from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
-from healthboard.repairs.models import Repair
+from healthboard.repairs.models import Call, Repair
 from healthboard.repairs.states import OPEN as REPAIR_OPEN
 from healthboard.repairs.states import State as RepairState
 
@@ -209,9 +209,15 @@ def _expect_answer(case: Case, values: dict[str, Any]) -> None:
 
 
 def _ended_by_repair(instance: Instance) -> bool:
-    """True where a repair saw this machine end: what is read of it before the collectors miss it is its end, no new fault."""
+    """True where a repair ended this machine: what is read of it before the collectors miss it is its end, no new fault."""
     ended = ("REPLACED", "REPLACED_BY_GROUP", "INSTANCE_GONE")
-    return Repair.objects.filter(instance=instance, state=RepairState.SUCCEEDED, outcome__in=ended).exists()
+    return (
+        Repair.objects.filter(instance=instance, state=RepairState.SUCCEEDED, outcome__in=ended).exists()
+        or Call.objects.filter(
+            operation__startswith="Terminate", target=instance.instance_id, outcome="ok",
+            repair__instance__account=instance.account_id,
+        ).exists()
+    )  # fmt: skip
 
 
 def _answered_before(instance: Instance, a: Assessment) -> bool:

@@ -251,6 +251,15 @@ def test_three_of_a_scope_below_eight_are_breadth_already(time):
     assert Case.objects.filter(state="HELD").count() == 3
 
 
+def test_a_launch_of_ours_that_an_undo_ended_gets_no_case(time):
+    scene.acting()
+    surplus = scene.machine()
+    undone = factories.repair(scene.machine(surplus.pool), state="CANCELLED", replacement=surplus)
+    factories.call(factories.steps(undone, "undo_launch")[0], "TerminateInstances", target=surplus.instance_id)
+    scene.shows(surplus, "XID_79", seconds=1)
+    assert scene.read(surplus) is None
+
+
 def test_what_our_own_repairs_make_machines_show_is_no_common_cause(time):
     """Three reboots at once look impaired to EC2; without them the same would be breadth."""
     home = scene.solo()
