@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,8 @@ from workers.collect import fetch
 from workers.collect.fetch import Failure, Limits, Target
 
 GOOD = b"DCGM_FI_DEV_GPU_TEMP 40\n"
-LIMITS = Limits(node_s=0.4, overall_s=5, headers=2048, body=100_000)
+LIMITS = Limits(node_s=10, overall_s=20, headers=2048, body=100_000)
+SHORT = replace(LIMITS, node_s=0.4)  # for those that never end
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +94,8 @@ def test_a_whole_answer_is_read(answers, answer):
 )  # fmt: skip
 def test_a_bad_answer_is_a_reason_and_nothing_else(answers, answer, why):
     began = time.monotonic()
-    assert ask(answers, answer) == Failure(why)
-    assert time.monotonic() - began < 3
+    assert ask(answers, answer, limits=SHORT if answer in (_drip, _nothing) else LIMITS) == Failure(why)
+    assert time.monotonic() - began < 9
 
 
 def test_no_redirect_is_followed_and_no_proxy_of_the_environment_is_asked(answers, monkeypatch):
@@ -132,7 +134,7 @@ def test_the_round_as_a_whole_ends_in_time_and_says_who_was_not_reached(answers)
     began = time.monotonic()
     limits = Limits(node_s=0.3, overall_s=0.5, at_once=2)
     found = fetch.gather(targets, bytes, limits=limits, tick=lambda: ticks.append(1))
-    assert time.monotonic() - began < 3 and ticks
+    assert time.monotonic() - began < 9 and ticks
     assert set(found) == set(targets)
     assert sum(not answer.tried for answer in found.values()) >= 14
 

@@ -77,15 +77,15 @@ def test_a_lost_gpu_is_read_with_its_name(host, machine):
 
 def test_a_driver_that_hangs_costs_its_time_limit_and_is_a_reading_of_its_own(host, machine, monkeypatch):
     monkeypatch.setenv("HEALTHBOARD_NVML_TIMEOUT", "0.4")
-    monkeypatch.setenv("HEALTHBOARD_NVML_INIT_TIMEOUT", "0.6")
+    monkeypatch.setenv("HEALTHBOARD_NVML_INIT_TIMEOUT", "2")
     machine.set(3, hang="nvmlDeviceGetRemappedRows")
     began = time.monotonic()
     assert read()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15
     got = assess(host)
     assert (got.verdict, got.codes[0], got.may_act) == (Verdict.UNKNOWN, "NVML_PROBE_HUNG", False)
     source = Source.objects.get(name="local")
-    assert source.good_rounds == 0 and "no answer within 0.6 s" in source.error and machine.uuid(3) in source.error
+    assert source.good_rounds == 0 and "no answer within 2 s" in source.error and machine.uuid(3) in source.error
 
 
 def test_a_crash_of_the_child_does_not_touch_the_worker(host, machine):
