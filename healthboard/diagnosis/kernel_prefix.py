@@ -99,7 +99,7 @@ def _bracket_time(text: str) -> tuple[datetime | None, bool, float | None]:
             hour, minute, second = (int(part) for part in words[3].split(":"))
             when = datetime(int(words[4]), month or 0, int(words[2]), hour, minute, second, tzinfo=UTC)
             return when, True, None
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     when = parse_time(text)
     return when, when is not None, None

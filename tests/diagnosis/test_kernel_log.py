@@ -68,6 +68,16 @@ def test_every_generation_of_the_line_is_read(line, code, attrs):
     assert attrs.items() <= dict(event.attrs).items()
 
 
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000, "-1", "3.5", "99"])
+def test_a_time_that_cannot_be_is_no_time(number):
+    for prefix in (
+        f"[Tue Mar {number} 01:00:00 2026] ",
+        f"[Tue Mar 10 {number}:00:00 2026] ",
+        f"Mar {number} 22:41:05 h kernel: ",
+    ):
+        assert {e.code for e in parse(prefix + XID).events} <= {"XID_79"}
+
+
 def test_a_domain_that_is_not_zero_is_kept():
     assert parse("NVRM: Xid (PCI:0019:01:00): 31, x").events[0].gpu == "0019:01:00"
 

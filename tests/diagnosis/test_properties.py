@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,8 @@ from healthboard.diagnosis.signals import Verdict
 from tests.diagnosis.build import GPU, NOW, assess, fine, kernel, reading
 from tests.diagnosis.score import samples
 
-TEXTS = [s["text"] for s in samples()]
+EXAMINED = Path(__file__).parent / "data/examined.jsonl"
+TEXTS = [s["text"] for s in (*samples(), *map(json.loads, EXAMINED.read_text().splitlines()))]
 FEW = settings(max_examples=150, deadline=None)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=20),

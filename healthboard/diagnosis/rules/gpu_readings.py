@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.nvml import STATES, fabric_faults
+from healthboard.diagnosis.parsed import number
 from healthboard.diagnosis.rules.claims import GONE, Claims
 from healthboard.diagnosis.signals import Action, Reading, Verdict
 
@@ -36,7 +37,7 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
     for r in _ordered(evidence, "FABRIC"):
         if r.value == "unhealthy":
             claim = claims.add("FABRIC_UNHEALTHY", r.gpu, reading=r)
-            faults = fabric_faults(int(r.attrs["mask"])) if isinstance(r.attrs.get("mask"), int | float) else []
+            faults = fabric_faults(int(r.attrs["mask"])) if number(r.attrs.get("mask")) is not None else []
             if faults:
                 claim.why = f"the fabric reports: {', '.join(faults)}; it may lie in a peer or a switch"
     for r in _ordered(evidence, "FABRIC_MANAGER"):
