@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q
 
-from healthboard import clock, wake
+from healthboard import clock
 from healthboard.api.node_schema import Report
 from healthboard.diagnosis import node_report
 from healthboard.diagnosis.parsed import parse_time
@@ -178,7 +178,7 @@ def _results(instance: Instance, report: Report, received: datetime) -> None:
             checks=heads.clean([check.model_dump() for check in result.checks]),
         )
         if answered:
-            wake.wake("workers.decide.evaluate", instance.pk)
+            record.look_again(instance.pk)
 
 
 def _recorder(instance: Instance, report: Report, received: datetime) -> None:

@@ -13,6 +13,7 @@ from healthboard.cases import plan as plans
 from healthboard.cases.judge import judge, untouchable
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import OPEN, Resolution, State
+from healthboard.fleet import record
 from healthboard.people.access import in_group, why_not
 from healthboard.people.actors import Actor
 from healthboard.policies.reading import reread
@@ -20,7 +21,6 @@ from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid,
 from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.states import State as RepairState
-from healthboard.wake import wake
 
 KINDS = ("approve", "override", "dismiss", "snooze")
 SNOOZE_MOST_S = 7 * 86400
@@ -85,7 +85,7 @@ def undo(case_id: int, *, actor: Actor) -> None:
             lifecycle.move(case, State.WAITING, actor, why)
             lifecycle.write(case, why_waiting=why, expires_at=None, plan_version=case.plan_version + 1)
         if case.instance_id:
-            wake("workers.decide.evaluate", case.instance_id)
+            record.look_again(case.instance_id)
         return
     repairs.ask_stop(decision.repair_id, actor=actor)
     _undone(decision, actor)
@@ -117,7 +117,7 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
     for member in members:
         lifecycle.move(member, State.WAITING, actor, f"released by {actor.name}: {reason}")
         lifecycle.write(member, evidence_at=now, why_waiting="released", plan_version=member.plan_version + 1)
-        wake("workers.decide.evaluate", member.instance_id)
+        record.look_again(member.instance_id)
 
 
 # --- checks, in the order: form, there, allowed, open, undecided, unchanged ------------------------------------------

@@ -8,12 +8,12 @@ from healthboard import clock
 from healthboard.cases import lifecycle
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import Resolution, State
+from healthboard.fleet import record
 from healthboard.notices.outbox import announce
 from healthboard.people.actors import CLOCK, WORKER
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import State as RepairState
-from healthboard.wake import wake
 
 
 @transaction.atomic
@@ -42,7 +42,7 @@ def wake_snoozed(case_id: int) -> bool:
     lifecycle.move(case, State.WAITING, CLOCK, "the snooze ended")
     lifecycle.write(case, snoozed_until=None, expires_at=None)
     if case.instance_id:
-        wake("workers.decide.evaluate", case.instance_id)
+        record.look_again(case.instance_id)
     return True
 
 
@@ -74,4 +74,4 @@ def carry_back(repair: Repair) -> None:
         announce(key=f"repair-failed-{repair.pk}", kind="repair_failed", to="operators",
                  subject=f"Repair of {repair.instance} failed: {repair.outcome}", body=repair.outcome_why,
                  link=f"/cases/{case.pk}/")  # fmt: skip
-    wake("workers.decide.evaluate", repair.instance_id)
+    record.look_again(repair.instance_id)

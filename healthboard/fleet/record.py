@@ -146,6 +146,12 @@ def touch(pks: Sequence[int]) -> None:
         wake.wake("workers.decide.evaluate", pk)
 
 
+def look_again(pk: int) -> None:
+    """Have an instance read anew although its evidence did not change: what is done about it did."""
+    Instance.objects.filter(pk=pk).update(evaluate_next_at=clock.now())
+    wake.wake("workers.decide.evaluate", pk)
+
+
 def _lock_heads(channel: str, at: datetime, by_pk: dict[int, Item]) -> dict[int, Head]:
     """The heads by instance, locked in one order; new ones have told 0 rounds."""
 

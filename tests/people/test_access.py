@@ -25,6 +25,7 @@ MATRIX = {
     "policy": {"admin"},
     "people": {"admin"},
     "pause": {"admin"},
+    "lift": {"approver", "admin"},
 }
 
 

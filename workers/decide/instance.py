@@ -37,12 +37,21 @@ def read(instance_id: int) -> None:
         readings.apply_reading(instance, seen)
 
 
+def read_woken(instance_id: int) -> None:
+    """Read it if it is due: of many wake-ups for one change the first reads, the others cost one query each."""
+    if Instance.objects.filter(_due(), pk=instance_id).exists():
+        read(instance_id)
+
+
+def _due() -> Q:
+    return Q(evaluated_at=None) | Q(evidence_at__gte=F("evaluated_at")) | Q(evaluate_next_at__lte=clock.now())
+
+
 def read_due() -> int:
     """Instances whose evidence is newer than its reading, or whose time has come. Returns how many were read."""
-    now = clock.now()
-    rows = Instance.objects.filter(
-        Q(evaluated_at=None) | Q(evidence_at__gte=F("evaluated_at")) | Q(evaluate_next_at__lte=now)
-    ).filter(Q(gone_at=None) | Q(cases__closed_at=None, cases__isnull=False) | Q(evaluated_at=None))
+    rows = Instance.objects.filter(_due()).filter(
+        Q(gone_at=None) | Q(cases__closed_at=None, cases__isnull=False) | Q(evaluated_at=None)
+    )
     ids = list(rows.order_by("evaluated_at").values_list("pk", flat=True).distinct()[:LIMIT])
     for pk in ids:
         try:

@@ -10,9 +10,9 @@ from workers.decide import breadth, instance, time
 
 @app.task(name="workers.decide.evaluate")
 def read_instance(instance_id: int) -> None:
-    """Read one instance's evidence and tell its case. Nothing happens if the row is gone."""
+    """Read one instance's evidence and tell its case. Nothing happens if the row is gone or was read since its change."""
     gaps.notice()
-    instance.read(instance_id)
+    instance.read_woken(instance_id)
 
 
 @app.task(name="workers.decide.sweep")
