@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from healthboard import aws, wake
+from healthboard.cases.models import Case
 from tests.repairs.driver import Drive
 from tests.safety import databases
 from tests.safety.conductor import settle_limits
@@ -85,6 +86,8 @@ _ALL = (
     Flow("DEAD-HOST/TEMPLATE", "solo", "EC2_SYSTEM_IMPAIRED", "REPLACED",
          {DRAIN: 1, "TerminateInstances": 1, DEREGISTER: 1}, size=4, launches=1, within_s=900,
          begin=lambda drive, machine: drive.policy(dead_host="auto"), extra={"busy": True}),
+    # no repair: eight cases wait for a person
+    Flow("CASES/TEMPLATE", "solo", "XID_119", "", {}, size=9, extra={"cases": 8}),
 )  # fmt: skip
 FLOWS = {flow.name: flow for flow in _ALL}
 
@@ -111,13 +114,25 @@ def build(site: Site, flow: Flow) -> None:
     drive.inject(machine, flow.code, 0 if flow.code.startswith("XID") else None)
     if action := flow.extra.get("decide"):
         drive.decide(drive.opened(machine), "override", action=action, reason="a trial")
-    repair = drive.until(lambda: drive.repair(machine), 120)
-    begun = {"time": drive.fleet.clock(), "machine": machine.id, "repair": repair.pk, "pool": flow.pool}
+    if flow.extra.get("cases"):
+        _waiting_cases(drive, flow)
+    else:
+        drive.until(lambda: drive.repair(machine), 120)
+    begun = {"time": drive.fleet.clock(), "machine": machine.id}
     drive.stop()
     databases.connections.close_all()
     target.mkdir(parents=True)
     shutil.copytree(site.home / "sandbox", target / "sandbox")
     (target / "begun.json").write_text(json.dumps(begun))
+
+
+def _waiting_cases(drive: Drive, flow: Flow) -> None:
+    """On as many machines as the flow says; nobody compares them, so that each waits for itself."""
+    drive.due["breadth"] = float("inf")
+    number = flow.extra["cases"]
+    for other in drive.fleet.pool(flow.pool)[1:number]:
+        drive.inject(other, flow.code, 0)
+    drive.until(lambda: Case.objects.filter(state="WAITING").exclude(action="NONE").count() == number, 120)
 
 
 def _machine(drive: Drive, flow: Flow) -> Any:

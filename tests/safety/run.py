@@ -139,7 +139,10 @@ def _call(ledger: Ledger, given: argparse.Namespace) -> int:
     slots = [Slot(root / f"slot{number}") for number in range(given.jobs)]
     call = Call(ledger, slots, end, given.most, given.flow)
     try:
-        for row in ["points", *(r for r in given.row or ROWS if r != "points")]:
+        rows = given.row or list(ROWS)
+        if "points" not in rows and any(ROWS[row].recorded for row in rows):
+            rows.insert(0, "points")
+        for row in rows:
             call.carry_out(row)  # what one records, the next is planned from
     finally:
         for slot in slots:

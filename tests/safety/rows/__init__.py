@@ -16,6 +16,7 @@ RUNNERS = {
     "T5 read-only": "database.readonly",
     "T5 exhausted": "database.exhausted",
     "T5 restored": "restored.run",
+    "T13": "races.run",
     "T14": "stops.run",
 }
 
