@@ -12,6 +12,7 @@ from tests.safety.classes import Classes, member
 MAIN = ("REPLACE/TEMPLATE", "REPLACE/GROUP", "REBOOT/TEMPLATE", "REBOOT/GROUP")
 OTHERS = ("UNDO/TEMPLATE", "UNDO/GROUP", "RELOCATE/PLAIN", "WATCH/GROUP", "DEAD-HOST/TEMPLATE")
 FLOWS = (*MAIN, *OTHERS)
+ALONE = "in one process"
 Specs = Iterator[dict[str, Any]]
 SEEDS, PAIRS, PAUSES, SPOILED, FAILURES, RACES = 5, 400, 200, 60, 16, 125
 
@@ -26,6 +27,8 @@ class Row:
     least: int = 1
     #: planned from recorded fault points
     recorded: bool = False
+    #: the whole loop in one process, on an empty database
+    alone: bool = False
 
 
 def recordings(_: Classes) -> Specs:
@@ -119,6 +122,17 @@ def races(_: Classes) -> Specs:
         yield {"row": "T13", "flow": "CASES/TEMPLATE", "point": "", "seed": number}
 
 
+def alone(row: str, count: int, *points: str) -> Callable[[Classes], Specs]:
+    """`count` seeds at each of the points."""
+
+    def specs(_: Classes) -> Specs:
+        for number in range(count):
+            for point in points or ("",):
+                yield {"row": row, "flow": ALONE, "point": point, "seed": number}
+
+    return specs
+
+
 ROWS = {
     "points": Row("undisturbed, its fault points recorded", recordings, least=0),
     "T1": Row("killed at every fault point", kills, recorded=True),
@@ -129,6 +143,13 @@ ROWS = {
     "T5 read-only": Row("the database takes no writes", failing("T5 read-only")),
     "T5 exhausted": Row("the database takes no more connections", failing("T5 exhausted")),
     "T5 restored": Row("the database is put back while AWS moved on", failing("T5 restored")),
+    "T7": Row("AWS is away or throttles for 30 minutes", alone("T7", 10, "off", "throttle"), alone=True),
+    "T9": Row("no capacity anywhere", alone("T9", 20), alone=True),
+    "T10": Row(
+        "a share of a pool turns bad within a minute (machines)", alone("T10", 20, "30%", "60%", "100%"), alone=True
+    ),
     "T13": Row("answers of people race with each other, time, evidence and rights (races)", races, spares=0),
     "T14": Row("the stop switch thrown at every fault point", stops, recorded=True),
+    "T15": Row("old events after a restart (events)", alone("T15", 10), alone=True),
+    "T19": Row("the audit record changed behind its back (changes)", alone("T19", 10), alone=True),
 }

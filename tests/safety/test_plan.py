@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.safety import report, rows
 from tests.safety.classes import classes, member
 from tests.safety.ledger import Ledger, engine
-from tests.safety.plan import FLOWS, ROWS
+from tests.safety.plan import ALONE, FLOWS, ROWS
 
 POINTS = [
     ("|task sweep|tasks|before", 1, False),
@@ -43,7 +43,7 @@ def test_each_row_has_trials_and_somebody_who_runs_them():
         assert specs and name in rows.RUNNERS
         keys = [(s["row"], s["flow"], s.get("point", ""), s.get("seed", 0)) for s in specs]
         assert len(keys) == len(set(keys)), name
-        assert {s["flow"] for s in specs} <= {*FLOWS, "CASES/TEMPLATE"}
+        assert {s["flow"] for s in specs} <= {*FLOWS, "CASES/TEMPLATE", ALONE}
 
 
 def spec(seed):

@@ -1,4 +1,5 @@
-"""What a trial of each row does: `(conductor, flow, spec) -> {"broken": [sentences], "reached", "recovery"}`."""
+"""What a trial of each row does: `(conductor, flow, spec) -> {"broken": [sentences], "reached", "recovery"}`; of a row that
+needs no worker process `(site, spec) -> ...`."""
 
 from __future__ import annotations
 
@@ -16,8 +17,13 @@ RUNNERS = {
     "T5 read-only": "database.readonly",
     "T5 exhausted": "database.exhausted",
     "T5 restored": "restored.run",
+    "T7": "alone.aws_down",
+    "T9": "alone.no_capacity",
+    "T10": "alone.storm",
     "T13": "races.run",
     "T14": "stops.run",
+    "T15": "alone.backlog",
+    "T19": "alone.audit",
 }
 
 
