@@ -30,8 +30,11 @@ def log(conductor: Conductor) -> list[dict[str, str]]:
     return [c for c in calls if c["operation"] in invariants.CHANGING and c["outcome"] == "ok"]
 
 
-def after(conductor: Conductor, flow: Flow, *, asks: frozenset[str] | None = None) -> list[str]:
-    """All checks, once the repair is over. `asks`: steps at which it may ask a person."""
+def after(
+    conductor: Conductor, flow: Flow, *, asks: frozenset[str] | None = None, ends: bool = True
+) -> list[str]:  # fmt: skip
+    """All checks, once the repair is over. `asks`: steps at which it may ask a person; `ends` False: it may also have
+    been given up and taken back."""
     repair = conductor.over()
     if repair is None:
         return [f"not over within {flow.within_s:.0f} s: {conductor.said()}"]
@@ -39,7 +42,7 @@ def after(conductor: Conductor, flow: Flow, *, asks: frozenset[str] | None = Non
         *invariants.check(),
         *_calls(conductor, flow),
         *_decided_once(conductor),
-        *_ended(conductor, flow, repair, flow.asks if asks is None else asks),
+        *_ended(conductor, flow, repair, flow.asks if asks is None else asks, ends),
     ]
 
 
@@ -67,12 +70,14 @@ def _decided_once(conductor: Conductor) -> Iterator[str]:
         yield f"{decisions.count()} decisions were carried out on {conductor.subject}"
 
 
-def _ended(conductor: Conductor, flow: Flow, repair: Repair, asks: frozenset[str]) -> Iterator[str]:
+def _ended(conductor: Conductor, flow: Flow, repair: Repair, asks: frozenset[str], ends: bool) -> Iterator[str]:
     if repair.state == "ASKING":
         if repair.step not in asks:
             yield f"asks at {repair.step}: {repair.why_waiting}"
         return
     if (repair.state, repair.outcome) != (flow.state, flow.outcome):
+        if not ends and repair.state in ("FAILED", "CANCELLED"):
+            return
         yield f"ended as {repair.state} {repair.outcome} ({repair.outcome_why}), not {flow.state} {flow.outcome}"
     world = conductor.fleet.world
     alive = [i for i in world.instances.values() if i.pool == flow.pool and i.state in ("running", "pending")]

@@ -14,7 +14,7 @@ OTHERS = ("UNDO/TEMPLATE", "UNDO/GROUP", "RELOCATE/PLAIN", "WATCH/GROUP", "DEAD-
 FLOWS = (*MAIN, *OTHERS)
 ALONE = "in one process"
 Specs = Iterator[dict[str, Any]]
-SEEDS, PAIRS, PAUSES, SPOILED, FAILURES, RACES = 5, 400, 200, 60, 16, 125
+SEEDS, PAIRS, PAUSES, SPOILED, FAILURES, RACES, CROWDS = 5, 400, 200, 60, 16, 125, 200
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,29 @@ def races(_: Classes) -> Specs:
         yield {"row": "T13", "flow": "CASES/TEMPLATE", "point": "", "seed": number}
 
 
+def crowds(_: Classes) -> Specs:
+    for number in range(CROWDS):
+        yield {"row": "T6", "flow": MAIN[number % len(MAIN)], "point": "", "seed": number}
+
+
+#: what each main flow is made of: pool and fault
+FAULTS = {
+    "REPLACE/TEMPLATE": "solo XID_79", "REPLACE/GROUP": "train XID_79", "REBOOT/TEMPLATE": "solo XID_95",
+    "REBOOT/GROUP": "train XID_95",
+}  # fmt: skip
+WAYS = ("error", "drop_before", "drop_after", "error_after", "empty")
+
+
+def ambiguous(classes: Classes) -> Specs:
+    """Each call that a recording made, in each way, three times."""
+    for seed in range(3):
+        for flow, fault in FAULTS.items():
+            names = {p[0].split("|")[1] for points in classes.get(flow, {}).values() for p in points}
+            for operation in sorted(n.removeprefix("call ") for n in names if n.startswith("call ")):
+                for way in WAYS:
+                    yield {"row": "T8", "flow": ALONE, "point": f"{fault} {operation} {way}", "seed": seed}
+
+
 def alone(row: str, count: int, *points: str) -> Callable[[Classes], Specs]:
     """`count` seeds at each of the points."""
 
@@ -143,7 +166,9 @@ ROWS = {
     "T5 read-only": Row("the database takes no writes", failing("T5 read-only")),
     "T5 exhausted": Row("the database takes no more connections", failing("T5 exhausted")),
     "T5 restored": Row("the database is put back while AWS moved on", failing("T5 restored")),
+    "T6": Row("four workers at once, and a hostile AWS (repairs)", crowds, spares=4),
     "T7": Row("AWS is away or throttles for 30 minutes", alone("T7", 10, "off", "throttle"), alone=True),
+    "T8": Row("each call answers ambiguously, in each way", ambiguous, recorded=True, alone=True),
     "T9": Row("no capacity anywhere", alone("T9", 20), alone=True),
     "T10": Row(
         "a share of a pool turns bad within a minute (machines)", alone("T10", 20, "30%", "60%", "100%"), alone=True

@@ -125,6 +125,7 @@ def main() -> int:
     words.add_argument("--most", type=int, default=10**9, help="so many trials at most")
     words.add_argument("--report", action="store_true", help="only write the report")
     given = words.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the slots and their folders are cleared away all the same
     ledger, bad = Ledger(LEDGER), 0
     if not given.report:
         bad = _call(ledger, given)

@@ -104,6 +104,7 @@ def _trial(site: Site, flow: Any, spec: dict[str, Any]) -> dict[str, Any]:
     from tests.safety.conductor import Conductor
     from tests.safety.worker import Spare
 
+    logging.disable(logging.WARNING)
     databases.copy(databases.slugged(flow.name), databases.TRIAL)
     databases.use(databases.TRIAL)
     redis.Redis.from_url(site.redis).flushall()

@@ -86,6 +86,34 @@ def _answered() -> None:
             lifecycle.answer(repair.pk, actor=person("operator"), choice=min(keys), reason="AWS answers again")
 
 
+def ambiguous(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
+    """T8: one call fails in one way, each time it is made for a while: before or after its effect, or emptied."""
+    pool, code, operation, mode = spec["point"].split()
+    rng = seeded("T8", spec["point"], spec["seed"])
+    broken = []
+    with driven(site, f"{pool}={'group' if pool == 'train' else 'template'}:3") as drive:
+        machine = drive.machine(pool)
+        drive.inject(machine, code, 0)
+        drive.rules({"operation": operation, "do": mode, "times": rng.choice((1, 2, 4)), "skip": rng.randrange(3)})
+        drive.until(lambda: _over(drive, machine), 900)
+        made = drive.calls()
+        if made["RunInstances"] > 1 and len(drive.fleet.pool(pool)) > 3:
+            broken.append(f"{made['RunInstances']} launches, {len(drive.fleet.pool(pool))} machines")
+        if drive.calls(machine)["RebootInstances"] > 1:
+            broken.append(f"{drive.calls(machine)['RebootInstances']} reboots")
+        for other in drive.fleet.pool(pool):
+            if other.id != machine.id and drive.calls(other)["TerminateInstances"]:
+                broken.append(f"ended the bystander {other.id}")
+        if not drive.repair(machine) and drive.case(machine) is None:
+            broken.append("the fault was never seen")
+        return _result(broken)
+
+
+def _over(drive: Drive, machine: Any) -> bool:
+    repair = drive.repair(machine)
+    return repair is not None and (bool(repair.closed_at and repair.carried_back_at) or repair.state == "ASKING")
+
+
 def no_capacity(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
     """T9: without capacity anywhere the drained machine is kept and a person is told; with it the repair is done."""
     with driven(site, "solo=template:3") as drive:

@@ -55,7 +55,7 @@ class Broker:
             self._restart()
         for queue in ("repair", "verify"):
             self.conductor.wait(queue)
-        _idle(self.conductor)
+        idle(self.conductor)
 
     def _restart(self) -> None:
         """Nothing that stood in it is there afterwards."""
@@ -64,7 +64,7 @@ class Broker:
         self.conductor.site.start_valkey()
 
 
-def _idle(conductor: Conductor) -> None:
+def idle(conductor: Conductor) -> None:
     board, end = conductor.board, time.monotonic() + 10
     while time.monotonic() < end and any(
         board.get(STARTED, w.number) != board.get(ENDED, w.number) for w in conductor.workers
