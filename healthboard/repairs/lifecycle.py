@@ -147,6 +147,11 @@ def next_step(repair: Repair, name: str | None, *, note: str = "", skipped: bool
     repair.refresh_from_db()
 
 
+def hold(repair: Repair) -> None:
+    """Within a transaction: no other worker claims the repair before its end. Raises LostFence where one has."""
+    _locked(repair)
+
+
 @transaction.atomic
 def remember(repair: Repair, **facts: Any) -> None:
     row = _locked(repair)

@@ -83,3 +83,27 @@ def test_what_another_worker_has_taken_over_meanwhile_is_not_sent_either(drive, 
     with pytest.raises(lifecycle.LostFence):
         drain(run)
     assert not drive.calls()
+
+
+def test_what_a_step_writes_about_its_machine_is_not_written_once_another_worker_has_claimed(db):
+    from healthboard.fleet.models import Head, NodeRequest
+    from tests.cases import scene
+    from workers.repair.steps import leave, reboot
+
+    scene.acting()
+    machine = scene.machine()
+    Head.objects.filter(instance=machine).delete()
+    Head.objects.create(instance=machine, channel="node", first_at=clock.now(), last_at=clock.now(), ended_by_us=True)
+    with transaction.atomic():
+        row = lifecycle.open_repair(instance=machine, action="REBOOT", actor=POLICY, values={}, not_before=clock.now())
+    stale = lifecycle.claim(row.pk, "host:1")
+    assert lifecycle.start(stale, "diagnose") is None
+    lifecycle.free_leases("host:1")
+    fresh = lifecycle.claim(row.pk, "host:2")
+    for write in (lambda run: reboot._ask(run, "repair"), leave.heard_again):
+        with pytest.raises(lifecycle.LostFence):
+            write(running.Run(stale))
+    assert not NodeRequest.objects.exists() and Head.objects.get(instance=machine).ended_by_us
+    assert reboot._ask(running.Run(fresh), "repair") == NodeRequest.objects.get()
+    leave.heard_again(running.Run(fresh))
+    assert not Head.objects.get(instance=machine).ended_by_us

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
+from django.db import transaction
 
 from healthboard import aws, clock
 from healthboard.aws import client
@@ -78,6 +81,13 @@ class Run:
 
     def remember(self, **facts: Any) -> None:
         lifecycle.remember(self.repair, **facts)
+
+    @contextmanager
+    def fenced(self) -> Iterator[None]:
+        """What a step writes about its machine is one commit, under this worker's claim. Raises LostFence before it."""
+        with transaction.atomic():
+            lifecycle.hold(self.repair)
+            yield
 
     def calls(self, operation: str, *, target: str | None = None, **request: Any) -> list[Call]:
         """Calls of this repair that may have had an effect, oldest first."""

@@ -20,7 +20,7 @@ def drain(run: Run) -> Result:
     ours = run.calls("UpdateContainerInstancesState", **_state(run, "DRAINING"))
     if look.ecs_status == "DRAINING":
         # its reporter and exporters may fall silent now because of us: that blocks nothing later
-        Head.objects.filter(instance=run.instance).update(ended_by_us=True)
+        _silence(run, ours=True)
         if ours or run.facts.get("inherited_drain"):
             return Done("DRAINING")
         run.remember(drained_by_other=True)
@@ -37,7 +37,12 @@ def drain(run: Run) -> Result:
 
 def heard_again(run: Run) -> None:
     """It serves again: from now on silence is silence, and no longer because of us."""
-    Head.objects.filter(instance=run.instance).update(ended_by_us=False)
+    _silence(run, ours=False)
+
+
+def _silence(run: Run, *, ours: bool) -> None:
+    with run.fenced():
+        Head.objects.filter(instance=run.instance).update(ended_by_us=ours)
 
 
 def _state(run: Run, status: str) -> dict:

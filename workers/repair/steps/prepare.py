@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from botocore.exceptions import BotoCoreError, ClientError
-from django.db import transaction
 
 from healthboard import clock
 from healthboard.audit.record import record
@@ -142,7 +141,7 @@ def keep(run: Run) -> Result:
         {"uuid": g.uuid, "serial": g.serial, "index": g.index, "status": g.status, "measurements": g.measurements}
         for g in run.instance.gpus.all()
     ]
-    with transaction.atomic():
+    with run.fenced():
         record(
             "repair.evidence_kept", f"repair:{run.repair.pk}", f"evidence kept: {note}", actor=WORKER,
             instance=run.instance, repair_id=run.repair.pk,

@@ -89,12 +89,7 @@ def diagnose(run: Run) -> Result:
     asked = run.facts.get("diagnose_request")
     request = NodeRequest.objects.filter(pk=asked).first() if asked else None
     if request is None:
-        now = clock.now()
-        request = NodeRequest.objects.create(
-            instance=run.instance, verb="diagnose-1", asked_at=now, asked_by=f"repair {run.repair.pk}",
-            expires_at=now + max(clock.scaled(600), timedelta(seconds=60)),
-        )  # fmt: skip
-        run.remember(diagnose_request=request.pk)
+        _ask(run, f"repair {run.repair.pk}")
         return Wait(5, "the reporter runs diagnose-1")
     if request.answered_at is None:
         if clock.now() > request.expires_at:
@@ -108,6 +103,18 @@ def diagnose(run: Run) -> Result:
         return Ask("The diagnostic could not run on the node.", (_AGAIN, _REPLACE, _RETURN))
     failed = ", ".join(c.get("name", "?") for c in request.checks if c.get("ok") is False) or "see its output"
     return Climb(f"diagnose-1 failed after the reboot: {failed}")
+
+
+def _ask(run: Run, by: str) -> NodeRequest:
+    """Queued and remembered in one commit: whoever stood still or was killed, the node is asked once."""
+    now = clock.now()
+    with run.fenced():
+        request = NodeRequest.objects.create(
+            instance=run.instance, verb="diagnose-1", asked_at=now, asked_by=by,
+            expires_at=now + max(clock.scaled(600), timedelta(seconds=60)),
+        )  # fmt: skip
+        run.remember(diagnose_request=request.pk)
+    return request
 
 
 def soak(run: Run) -> Result:
@@ -175,12 +182,7 @@ def ask_node(run: Run) -> Result:
     asked = run.facts.get("diagnose_request")
     request = NodeRequest.objects.filter(pk=asked).first() if asked else None
     if request is None:
-        now = clock.now()
-        request = NodeRequest.objects.create(
-            instance=run.instance, verb="diagnose-1", asked_at=now, asked_by=run.repair.requested_by,
-            expires_at=now + max(clock.scaled(600), timedelta(seconds=60)),
-        )  # fmt: skip
-        run.remember(diagnose_request=request.pk)
+        request = _ask(run, run.repair.requested_by)
     if request.answered_at is not None:
         words = {True: "passed", False: "failed: see the answer on the case", None: "could not run on the node"}
         return Done(f"diagnose-1 {words[request.ok]}")
