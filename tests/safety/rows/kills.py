@@ -26,7 +26,7 @@ class Recovery:
     def killed(self, worker: Any) -> None:
         self.kills += 1
         self._look()
-        self.fence, self.waited = self.conductor.the_repair().fence, 0
+        self.fence, self.waited = self.conductor.the_repair().fence, -1  # the sweep that was killed
         self.begin_next()
 
     def begin_next(self) -> None:
