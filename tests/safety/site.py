@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -27,7 +28,8 @@ class Site:
         command, self.redis = valkey.prepare(folder / "valkey")
         self._valkey_command = command
         self.valkey: subprocess.Popen = self.start_valkey()
-        self.aws_port = spare_port()
+        self._held = _held_port()
+        self.aws_port = self._held.getsockname()[1]
 
     def start_valkey(self) -> subprocess.Popen:
         self.valkey = subprocess.Popen(
@@ -67,6 +69,19 @@ class Site:
         self.postgres.process.send_signal(signal.SIGQUIT)  # nothing in it is worth an orderly end
         self.postgres.process.wait(20)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _held_port() -> socket.socket:
+    """A port that no other slot is given, and that each trial's sandbox may listen on."""
+    while True:
+        held = socket.socket()
+        try:
+            held.bind(("127.0.0.1", spare_port()))
+        except OSError:
+            held.close()
+            continue
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return held
 
 
 def _postgres_dies() -> None:
