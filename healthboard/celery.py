@@ -17,6 +17,10 @@ from healthboard import config
 
 #: task prefix -> queue, one for each stage of the loop
 STAGES = ("collect", "decide", "repair", "verify", "notify")
+#: the look at all cases at once has a queue of its own: behind many readings it would come late, and nothing starts
+#: before it
+BREADTH = "breadth"
+QUEUES = (*STAGES, BREADTH)
 
 
 def every(seconds: float, *, least: float = 1.0) -> float:
@@ -72,12 +76,16 @@ app.conf.update(
     task_acks_late=False,
     task_time_limit=240,
     task_soft_time_limit=200,
-    task_queues=[Queue(stage, Exchange("healthboard"), routing_key=stage) for stage in STAGES],
+    task_queues=[Queue(stage, Exchange("healthboard"), routing_key=stage) for stage in QUEUES],
     task_default_queue="repair",
-    task_routes={**OWN, **{f"workers.{stage}.*": {"queue": stage} for stage in STAGES}},
+    task_routes={
+        "workers.decide.correlate": {"queue": BREADTH},
+        **OWN,
+        **{f"workers.{stage}.*": {"queue": stage} for stage in STAGES},
+    },
     timezone="UTC",
     beat_schedule={
-        name: {"task": task, "schedule": every(seconds), "options": {"expires": max(every(seconds) * 5, 10)}}
+        name: {"task": task, "schedule": every(seconds), "options": {"expires": max(every(seconds) * 5, 30)}}
         for name, (task, seconds) in TICKS.items()
     },
     beat_schedule_filename=str(config.run_dir() / "beat-schedule"),

@@ -170,9 +170,9 @@ class Supervisor:
         sqlite = "sqlite" in (config.read("DATABASE_URL") or "sqlite")
         if not sqlite:
             pool = ["--pool", "prefork", "--concurrency", config.read("HEALTHBOARD_CONCURRENCY", "4")]
-        from healthboard.celery import STAGES
+        from healthboard.celery import QUEUES
 
-        self._add("worker", [*celery, "worker", *pool, "-Q", ",".join(STAGES), "--without-mingle", "--without-gossip",
+        self._add("worker", [*celery, "worker", *pool, "-Q", ",".join(QUEUES), "--without-mingle", "--without-gossip",
                              "-n", f"healthboard-{os.getpid()}@%h", "-l", "INFO"])  # fmt: skip
         if config.local_gpus():  # a process of its own: a driver that hangs holds nothing else up
             self._add("local-gpus", [*celery, "worker", "--pool", "solo", "-Q", config.local_queue(), "--without-mingle",

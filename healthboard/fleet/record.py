@@ -147,8 +147,11 @@ def touch(pks: Sequence[int]) -> None:
 
 
 def look_again(pk: int) -> None:
-    """Have an instance read anew although its evidence did not change: what is done about it did."""
-    Instance.objects.filter(pk=pk).update(evaluate_next_at=clock.now())
+    """Have an instance read anew although its evidence did not change: what is done about it did.
+
+    Once the caller's transaction has committed: a reading locks the instance before its case.
+    """
+    transaction.on_commit(lambda: Instance.objects.filter(pk=pk).update(evaluate_next_at=clock.now()))
     wake.wake("workers.decide.evaluate", pk)
 
 

@@ -34,7 +34,7 @@ def test_a_repair_in_one_place_changes_nothing_in_the_others(make_stack):
         assert (case["resolution"], case["account"], case["region"]) == ("REPAIRED", here["account"], here["region"])
 
     after = stack.fleet()
-    changing = [c for c in after["calls"] if not c["operation"].startswith(READING)]
+    changing = [c for c in after["calls"] if not c["operation"].startswith(READING) and c["service"] != "sqs"]
     assert changing and {(c["account"], c["region"]) for c in changing} == {(here["account"], here["region"])}
     ended = [c["target"] for c in changing if c["operation"] == "TerminateInstances" and c["outcome"] == "ok"]
     assert sorted(ended) == sorted([solo, member])

@@ -17,7 +17,9 @@ FAST = {"undo_s": 2, "reboot_timeout_s": 6000, "disconnect_s": 600}
 @pytest.fixture(scope="module")
 def stack(make_stack):
     """All that takes long begins at once, on different machines; each test then waits for its own."""
-    made = make_stack()
+    # an Auto Scaling group takes minutes to replace an impaired member; after the default 45 s a busy machine's drain
+    # may come too late
+    made = make_stack(HEALTHBOARD_SANDBOX_REPLACE_AFTER="90")
     set_default_policy(made, **FAST)
     solo, train, infer = (made.members(pool) for pool in ("solo", "train", "infer"))
     made.before = {g["pool"]: g for g in made.fleet()["groups"]}
