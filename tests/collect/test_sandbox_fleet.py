@@ -72,7 +72,7 @@ def test_a_quiet_round_writes_next_to_nothing(sandbox, account):
     cheap = ('UPDATE "fleet_source"', 'UPDATE "fleet_head" SET "last_at"', 'UPDATE "fleet_awsminute"')
     rows = [sql for sql in writes if not sql.startswith(cheap) and ' SET "seen_at" =' not in sql]
     assert len(rows) <= 4, rows  # the sandbox's own life: a task that starts, an agent that blinks
-    assert Interval.objects.count() <= before + 1
+    assert Interval.objects.count() <= before + 2  # an agent that blinks is told by two readings
     assert len(queries) < 90
 
 

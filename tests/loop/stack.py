@@ -192,6 +192,16 @@ class Stack:
 
         return self.until(ended, limit, f"the case of {instance} to close")
 
+    def repaired(self, instance: str, limit: float = 180) -> None:
+        """Wait until its case is closed; unless by a repair, fail with its story."""
+        case = self.closed(instance, limit)
+        if case["resolution"] != "REPAIRED":
+            story = self.shell(
+                "from healthboard.audit.models import *;"
+                f"[print(r.at.time(), r.verb, r.summary[:160]) for r in AuditRow.objects.filter(instance='{instance}').order_by('pk')]"
+            )
+            raise AssertionError(f"{instance}: {case['resolution']}, not REPAIRED\n{story}")
+
 
 def _parsed(data: bytes) -> Any:
     try:

@@ -40,7 +40,7 @@ def test_no_case_from_silence_and_the_held_repair_finishes_after(stack, trouble,
     assert not changing(stack.fleet(), "UpdateContainerInstancesState", target=fresh)
     stack.manage("sandbox", "aws", "ok")
     for name in (instance, fresh):
-        assert stack.closed(name, 240)["resolution"] == "REPAIRED"
+        stack.repaired(name, 240)
         assert len(changing(stack.fleet(), "TerminateInstances", target=name)) == 1
 
 

@@ -57,7 +57,7 @@ def test_five_different_failures_in_each_pool_are_repaired_within_the_budget(sta
         for instance, code in zip(infer, ("XID_79", "XID_95", "XID_62", "XID_48", "XID_140"), strict=True):
             stack.inject(instance, code)
         for instance in (*train, *infer):
-            assert stack.closed(instance, 500)["resolution"] == "REPAIRED", instance
+            stack.repaired(instance, 500)
     assert 1 <= watch.most["train"] <= 4
     assert watch.most["infer"] == 1
     assert not [c for c in stack.cases() if c["verdict"] == "CORRELATED"]
@@ -79,7 +79,7 @@ def test_five_equal_failures_at_once_are_one_case_and_nothing_moves_until_it_is_
     _release(stack, group["id"])
     with Watch(stack, ("train",)) as watch:
         for instance in struck:
-            assert stack.closed(instance, 400)["resolution"] == "REPAIRED"
+            stack.repaired(instance, 400)
     assert 1 <= watch.most["train"] <= 4
     assert len([c for c in stack.cases() if c["verdict"] == "CORRELATED"]) == 1, "consumed evidence counts no more"
 

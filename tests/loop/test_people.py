@@ -64,7 +64,7 @@ def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_br
     page.get_by_role("link", name=re.compile("^Approve")).click()
     page.locator("#dialog-approve").get_by_role("button", name=re.compile("^Approve")).click()
     expect(page.locator(".undo")).to_contain_text("starts in")
-    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+    stack.repaired(instance, 200)
     expect(page.locator("#live")).to_contain_text("epaired", timeout=15_000)  # the page follows by itself
     assert not refused
 
@@ -127,7 +127,7 @@ def test_a_stale_plan_is_refused_and_says_what_changed(stack):
     assert answer["detail"]
     found = stack.cases(instance)
     assert len(found) == 1, f"escalated in place: {found}"
-    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+    stack.repaired(instance, 200)
 
 
 def test_snoozed_it_comes_back_and_diagnose_brings_an_answer(stack):
@@ -171,7 +171,7 @@ def test_the_stop_switch_holds_everything_until_it_is_released(stack):
     )
     assert not changing(stack.fleet(), *CHANGES, target=instance)
     stack.shell(actor + "brakes.resume(a, 'drill over')")
-    assert stack.closed(instance, 200)["resolution"] == "REPAIRED"
+    stack.repaired(instance, 200)
 
 
 def _repair_rows(stack, instance: str) -> list[dict]:

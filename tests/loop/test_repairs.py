@@ -39,7 +39,7 @@ def test_a_dead_gpu_is_replaced_once_and_only_after_its_replacement_serves(stack
         assert case["verdict"] == "HARDWARE"
         assert "XID_79" in case["codes"]
     for instance in (single, member):
-        assert stack.closed(instance, 150)["resolution"] == "REPAIRED"
+        stack.repaired(instance, 150)
 
     fleet = stack.fleet()
     states = {i["instance_id"]: i for i in fleet["instances"]}
@@ -87,7 +87,7 @@ def test_the_worker_may_be_killed_at_any_time(stack):
         done.add(wanted)
         stack.until(lambda k=killed: stack.pid("worker") != k, 15, "the worker to come back")
     for instance in (single, member):
-        assert stack.closed(instance, 240)["resolution"] == "REPAIRED"
+        stack.repaired(instance, 240)
     fleet = stack.fleet()
     for instance in (single, member):
         assert len(changing(fleet, "TerminateInstances", target=instance)) == 1
@@ -103,7 +103,7 @@ def test_the_worker_may_be_killed_at_any_time(stack):
 def test_a_slow_reboot_of_a_group_member_is_not_replaced_by_its_group(stack):
     member = stack.slow
     assert stack.case_of(member)["action"] == "REBOOT"
-    assert stack.closed(member, 240)["resolution"] == "REPAIRED"
+    stack.repaired(member, 240)
     fleet = stack.fleet()
     state = next(i for i in fleet["instances"] if i["instance_id"] == member)
     assert (state["state"], state["status"], state["agent_connected"]) == ("running", "ACTIVE", True)
@@ -145,7 +145,7 @@ def test_a_dead_host_of_a_template_pool_asks_and_by_policy_is_repaired(stack):
     assert not changing(stack.fleet(), "TerminateInstances", "UpdateContainerInstancesState", target=asked)
     set_default_policy(stack, **FAST, dead_host="auto")
     try:
-        assert stack.closed(asked, 240)["resolution"] == "REPAIRED"
+        stack.repaired(asked, 240)
     finally:
         set_default_policy(stack, **FAST, dead_host="ask")
     fleet = stack.fleet()

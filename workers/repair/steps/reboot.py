@@ -12,6 +12,9 @@ from workers.repair.run import PASSING, Run
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _after, _choice, _state, heard_again
 from workers.repair.steps.prepare import still_bad
 
+#: what EC2 and ECS may say of a machine that is still coming up: not that the fault is back, unless it stays so
+COMING_UP = {"EC2_INSTANCE_IMPAIRED", "ECS_AGENT_DISCONNECTED"}
+
 _REPLACE = _choice("replace", "Replace it")
 _RETURN = _choice("undo", "Return it to service as it is")
 
@@ -119,7 +122,8 @@ def _ask(run: Run, by: str) -> NodeRequest:
 
 def soak(run: Run) -> Result:
     verdict = run.reading.assessment.verdict
-    if verdict in BAD:
+    bad = {f.code for f in run.reading.assessment.findings if f.verdict in BAD}
+    if verdict in BAD and (bad - COMING_UP or run.late("reboot_timeout_s", 1200)):
         return Climb(f"the fault is back after the reboot: {run.reading.assessment.why}")
     since = run.facts.get("good_since")
     if verdict not in GOOD:
