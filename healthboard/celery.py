@@ -17,10 +17,15 @@ from healthboard import config
 
 #: task prefix -> queue, one for each stage of the loop
 STAGES = ("collect", "decide", "repair", "verify", "notify")
-#: the look at all cases at once has a queue of its own: behind many readings it would come late, and nothing starts
-#: before it
-BREADTH = "breadth"
-QUEUES = (*STAGES, BREADTH)
+#: what comes round has queues of its own: behind many wake-ups it would come late, and nothing starts before all cases
+#: were looked at together
+BREADTH, ROUNDS = "breadth", "rounds"
+APART = {
+    "workers.decide.correlate": {"queue": BREADTH},
+    "workers.decide.sweep": {"queue": ROUNDS},
+    "workers.decide.tend": {"queue": ROUNDS},
+}
+QUEUES = (*STAGES, BREADTH, ROUNDS)
 
 
 def every(seconds: float, *, least: float = 1.0) -> float:
@@ -79,7 +84,7 @@ app.conf.update(
     task_queues=[Queue(stage, Exchange("healthboard"), routing_key=stage) for stage in QUEUES],
     task_default_queue="repair",
     task_routes={
-        "workers.decide.correlate": {"queue": BREADTH},
+        **APART,
         **OWN,
         **{f"workers.{stage}.*": {"queue": stage} for stage in STAGES},
     },

@@ -19,15 +19,10 @@ from healthboard.people.actors import CLOCK
 
 #: stages whose standing still means that nobody looked
 STAGES = ("decide", "repair")
-#: a stage that did not come round for longer stood still; at speed 1, and never less than `LEAST`
+#: a stage that did not come round for longer stood still; a busy machine's pauses do not shrink with the sandbox's speed
 STILL = timedelta(minutes=3)
-LEAST = timedelta(seconds=60)
 #: a sign of life that is further in the future means that the clock was set back
 BACK = timedelta(seconds=5)
-
-
-def limit() -> timedelta:
-    return max(clock.scaled(STILL), LEAST)
 
 
 def notice() -> str:
@@ -58,7 +53,7 @@ def _gaps() -> list[tuple[Pulse, str]]:
         if age < -BACK:
             if watch is None or watch.detail.get(pulse.name) != pulse.at.isoformat():
                 found.append((pulse, f"the clock was set back by {-age.total_seconds():.0f} s"))
-        elif min(age, begun) > limit():
+        elif min(age, begun) > STILL:
             found.append((pulse, f"{pulse.name} stood still for {age.total_seconds():.0f} s, or the clock jumped"))
     return found
 

@@ -64,7 +64,7 @@ def keep_telling(time, seconds: float) -> None:
 
 
 def test_a_short_pause_is_none(time, machine):
-    keep_telling(time, gaps.limit().total_seconds() - 1)
+    keep_telling(time, gaps.STILL.total_seconds() - 1)
     sweeps()
     assert blind(machine) == [] and times_watched() == 0
 

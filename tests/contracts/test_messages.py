@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from healthboard.celery import BREADTH, QUEUES, STAGES, TICKS, app
+from healthboard.celery import APART, QUEUES, STAGES, TICKS, app
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(rf"workers\.({'|'.join(STAGES)})\.[a-z_]+")
@@ -59,8 +59,8 @@ def test_a_message_is_json_with_the_id_alone(monkeypatch):
     assert app.conf.result_backend is None and app.conf.task_ignore_result
 
 
-def test_each_stage_has_its_queue_and_the_look_at_all_cases_one_of_its_own(tasks):
+def test_each_stage_has_its_queue_and_what_comes_round_one_of_its_own(tasks):
     for name in tasks:
         queue = app.amqp.router.route({}, name)["queue"]
-        assert queue.name == (BREADTH if name == "workers.decide.correlate" else name.split(".")[1])
+        assert queue.name == APART.get(name, {"queue": name.split(".")[1]})["queue"]
     assert {queue.name for queue in app.conf.task_queues} == set(QUEUES)

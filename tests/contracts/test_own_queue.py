@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+from healthboard.celery import APART
+
 PROBE = """
 import json
 from healthboard.celery import TICKS, app
@@ -29,7 +31,7 @@ def test_own_gpus_are_read_on_the_hosts_own_queue_and_exporters_by_any_worker():
     assert (unknown, unlike) == ([], [])
     assert queues.pop("workers.collect.read_local_gpus") == "local-i-0123456789abcdef0"
     assert queues["workers.collect.read_exporters"] == "collect"
-    assert queues.pop("workers.decide.correlate") == "breadth"
+    assert [queues.pop(task) for task in APART] == [apart["queue"] for apart in APART.values()]
     assert all(queue == task.split(".")[1] for task, queue in queues.items())
 
 
