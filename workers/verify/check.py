@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from healthboard import clock
+from healthboard.fleet.seeing import why_blind
 from healthboard.policies.reading import GOOD
 from workers.repair.results import Ask, Done, Result, Wait
 from workers.repair.run import Run
 from workers.repair.serving import why_not_serving
 
+#: never asked sooner, whatever the sandbox's speed: a busy machine's pauses do not shrink with it
+LEAST = timedelta(seconds=90)
 _AGAIN = {"key": "again", "title": "Check again", "needs": "decide"}
 
 
@@ -18,7 +23,9 @@ def verify(run: Run) -> Result:
     problem = _replaced(run) if run.repair.action == "REPLACE" else _mended(run)
     if problem is None:
         return Done(_said(run))
-    if run.in_step_for() > clock.scaled(600):
+    if reasons := why_blind(run.instance, clock.now()):
+        return Wait(5, reasons[0])  # what cannot be seen is no answer, neither good nor bad
+    if run.in_step_for() > max(clock.scaled(600), LEAST):
         return Ask(f"Not verified: {problem}", (_AGAIN, {"key": "leave", "title": "Close it", "needs": "decide"}))
     return Wait(5, problem)
 
