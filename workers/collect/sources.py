@@ -86,9 +86,11 @@ class Claim:
 
 
 def source_of(account: Account, region: str, name: str, scope: str = "") -> Source:
-    return Source.objects.get_or_create(
+    source, _ = Source.objects.get_or_create(
         account=account, region=region, name=name, scope=scope, defaults={"interval_s": _interval(name).total_seconds()}
-    )[0]
+    )
+    source.account = account  # at hand: no round reads it again
+    return source
 
 
 def claim(account: Account, region: str, name: str, scope: str = "") -> Claim | None:
