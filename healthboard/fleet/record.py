@@ -104,6 +104,8 @@ def record_many(channel: str, at: datetime, items: Iterable[Item]) -> dict[int, 
     """
     by_pk = {item.instance.pk: item for item in items}
     outcomes: dict[int, Outcome] = {}
+    if not by_pk:
+        return outcomes
     with transaction.atomic():
         rounds = []
         for pk, head in _lock_heads(channel, at, by_pk).items():
