@@ -109,6 +109,8 @@ RESOLUTIONS = {
     "INSTANCE_GONE": "The instance is gone",
     "RELEASED": "Released",
     "MERGED": "Merged into another case",
+    "DONE": "Done as asked",
+    "WITHDRAWN": "Not carried out",
 }
 #: resolutions after which the machine (or its replacement) was good again
 HELPED = ("REPAIRED", "REPLACED_BY_GROUP", "REPLACED_BY_ECS")

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from healthboard.approve import says
+from healthboard.cases import by_hand
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
 from healthboard.fleet import queries as fleet
@@ -32,7 +33,7 @@ def instance(request: HttpRequest, pk: int) -> HttpResponse:
         [(c.pk, c.changed_at) for c in cases], [(r.pk, r.state, r.step, r.why_waiting) for r in repairs],
         waiting.version(),
     ]  # fmt: skip
-    return live(request, "instance.html", mark, lambda: context(found, cases, repairs))
+    return live(request, "instance.html", mark, lambda: context(request, found, cases, repairs))
 
 
 @page
@@ -43,7 +44,7 @@ def by_name(request: HttpRequest, account: str, region: str, instance_id: str) -
     return redirect("instance", pk=found.pk)
 
 
-def context(found: Instance, cases: list[Case], repairs: list[Repair]) -> dict[str, Any]:
+def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: list[Repair]) -> dict[str, Any]:
     open_case = next((case for case in cases if case.open), None)
     open_repair = next((repair for repair in repairs if repair.closed_at is None), None)
     seen = reread(found) if found.gone_at is None else None
@@ -66,6 +67,7 @@ def context(found: Instance, cases: list[Case], repairs: list[Repair]) -> dict[s
         "intervals": fleet.intervals(found, 40),
         "requests": fleet.requests(found, 10),
         "cases": cases,
+        "buttons": by_hand.buttons(found, request.user),
         "repairs": repairs,
         "replaces": Repair.objects.filter(replacement=found).select_related("instance").first(),
     }

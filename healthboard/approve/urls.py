@@ -1,6 +1,6 @@
 from django.urls import path
 
-from healthboard.approve import answers, bulk, case, condemned, explain, inbox, instance, look, system
+from healthboard.approve import answers, bulk, by_hand, case, condemned, explain, inbox, instance, look, system
 
 urlpatterns = [
     path("", inbox.inbox, name="inbox"),
@@ -11,6 +11,8 @@ urlpatterns = [
     path("bulk/confirm/", bulk.confirm, name="bulk_confirm"),
     path("bulk/", bulk.carry_out, name="bulk"),
     path("instances/<int:pk>/", instance.instance, name="instance"),
+    path("instances/<int:pk>/act/<slug:action>/", by_hand.act, name="act"),
+    path("instances/<int:pk>/pause/", by_hand.pause, name="pause"),
     path("instances/<slug:account>/<slug:region>/<slug:instance_id>/", instance.by_name, name="instance_by_name"),
     path("system/", system.system, name="system"),
     path("system/stop/", system.stop, name="stop"),

@@ -16,7 +16,7 @@ from healthboard.cases.states import OPEN, Resolution, State
 from healthboard.fleet import record
 from healthboard.people.access import in_group, why_not
 from healthboard.people.actors import Actor
-from healthboard.policies.reading import reread
+from healthboard.policies.reading import BAD, reread
 from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound, Refusal
 from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
@@ -84,6 +84,8 @@ def undo(case_id: int, *, actor: Actor) -> None:
         if case.state == State.DECIDED:
             lifecycle.move(case, State.WAITING, actor, why)
             lifecycle.write(case, why_waiting=why, expires_at=None, plan_version=case.plan_version + 1)
+            if case.by_hand:  # nothing is left to be answered
+                lifecycle.close(case, Resolution.WITHDRAWN, why, actor)
         if case.instance_id:
             record.look_again(case.instance_id)
         return
@@ -219,6 +221,8 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
         instance=instance, action=action, actor=actor, values=values, plan=plan, allowed=tuple(sorted(allowed)),
         not_before=now + timedelta(seconds=float(values["undo_s"]) if action != "DIAGNOSE" else 0),
         policy_version=seen.policy.version, watch=watch,
+        # what a person asked of a machine that was shown as good does not end because it is good
+        insisted=case.by_hand and case.verdict not in BAD,
     )  # fmt: skip
     evidence.keep(case, seen, judged)
     decision = _record(case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version)

@@ -23,6 +23,9 @@ def expire(case_id: int) -> bool:
     now = clock.now()
     if case.state != State.WAITING or case.expires_at is None or case.expires_at > now:
         return False
+    if case.by_hand:
+        lifecycle.close(case, Resolution.WITHDRAWN, "nobody answered in time: nothing was done", CLOCK)
+        return True
     history = [*case.plan.get("changed", []), {"version": case.plan_version + 1, "what": ["the answer time ran out"]}]
     lifecycle.write(
         case, expired_at=now, expires_at=None, plan_version=case.plan_version + 1,
@@ -60,12 +63,16 @@ def carry_back(repair: Repair) -> None:
         lifecycle.outcome_of(decision, "DONE" if ended_well else "REFUSED", repair.outcome_why)
     if case.state != State.DECIDED:
         return
-    resolution = {
+    resolution = None if case.by_hand else {
         "REPLACED": Resolution.REPAIRED, "REBOOTED": Resolution.REPAIRED, "RELOCATED": Resolution.REPAIRED,
         "REPLACED_BY_GROUP": Resolution.REPLACED_BY_GROUP, "INSTANCE_GONE": Resolution.INSTANCE_GONE,
-    }.get(repair.outcome) if ended_well else None  # fmt: skip
-    if resolution:
+    }.get(repair.outcome)  # fmt: skip
+    if resolution and ended_well:
         return lifecycle.close(case, resolution, repair.outcome_why, WORKER)
+    if case.by_hand and repair.state != RepairState.FAILED:
+        return lifecycle.close(
+            case, Resolution.DONE if ended_well else Resolution.WITHDRAWN, repair.outcome_why, WORKER
+        )
     helped_not = repair.state == RepairState.FAILED
     lifecycle.write(case, tries=case.tries + helped_not, expires_at=None, plan_version=case.plan_version + 1)
     lifecycle.move(case, State.WAITING, WORKER, f"the repair ended: {repair.outcome.lower()}: {repair.outcome_why}")

@@ -10,6 +10,9 @@ from healthboard.fleet.models import Account, Instance, Pool, Workload
 from healthboard.policies.models import PolicyVersion
 from healthboard.repairs.models import Breaker, Repair
 
+#: code of a case that a person opened by asking for an action
+BY_HAND = "BY_HAND"
+
 
 class Case(models.Model):
     account = models.ForeignKey(Account, on_delete=models.PROTECT)
@@ -62,6 +65,11 @@ class Case(models.Model):
     @property
     def open(self) -> bool:
         return self.state != State.CLOSED
+
+    @property
+    def by_hand(self) -> bool:
+        """A person asked for it, and no evidence has taken it over since."""
+        return self.code == BY_HAND
 
 
 class Evidence(models.Model):

@@ -38,7 +38,10 @@ def apply_reading(instance: Instance, seen: Reread) -> Case | None:
         return _update(case, instance, seen)
     if a.verdict == Verdict.WORKLOAD:
         _tell_workload(instance, seen)
-    if case is not None and a.verdict in GOOD:
+    if case is not None and case.by_hand:
+        if case.state == State.WAITING:  # for a second person, or since its repair did not end well
+            _expect_answer(case, seen.policy.values)
+    elif case is not None and a.verdict in GOOD:
         _clearing(case, instance, seen)
     elif case is not None and case.clear_since is not None:
         lifecycle.write(case, clear_since=None)  # good means without a break: what could not be seen was not good

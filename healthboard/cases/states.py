@@ -34,4 +34,6 @@ class Resolution(StrEnum):
     DISMISSED = "DISMISSED"
     INSTANCE_GONE = "INSTANCE_GONE"  # terminated by somebody else
     RELEASED = "RELEASED"  # a correlated case whose breaker a person released
+    DONE = "DONE"  # asked for by hand, and carried out
+    WITHDRAWN = "WITHDRAWN"  # asked for by hand, and taken back, refused or not answered
     MERGED = "MERGED"  # its members became one correlated case, or it was a victim of another

@@ -107,9 +107,10 @@ def release_breaker(breaker_id: int, actor: Actor, reason: str) -> Breaker:
 @transaction.atomic
 def pause(
     *, actor: Actor, scope_kind: str, scope: str, reason: str, until: datetime, account: Account | None = None,
-    region: str = "",
+    region: str = "", pool: str = "",
 ) -> Pause:  # fmt: skip
-    _allow(actor, "pause", account=account, region=region, pool=scope if scope_kind == "pool" else "")
+    """Set it. `pool`: of the instance, where one is paused, so that a grant for its pool is enough."""
+    _allow(actor, "pause", account=account, region=region, pool=scope if scope_kind == "pool" else pool)
     if not reason.strip():
         raise Invalid("A pause needs a reason.")
     if until <= clock.now():

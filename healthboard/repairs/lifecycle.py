@@ -44,7 +44,7 @@ class IllegalMove(Exception):
 def open_repair(
     *, instance: Instance, action: str, actor: Actor, values: dict[str, Any], not_before: datetime,
     policy_version: PolicyVersion | None = None, plan: dict[str, Any] | None = None, allowed: tuple[str, ...] = (),
-    watch: bool = False,
+    watch: bool = False, insisted: bool = False,
 ) -> Repair:  # fmt: skip
     """Schedule a repair. Call inside the transaction of the decision that it carries out."""
     now = clock.now()
@@ -54,7 +54,7 @@ def open_repair(
                 instance=instance, pool=instance.pool, action=action, owner=instance.owner,
                 automatic=not actor.is_person, requested_by=actor.name[:150], allowed=list(allowed), settings=values,
                 policy_version=policy_version, plan=plan or {}, opened_at=now, not_before=not_before,
-                next_at=not_before, facts={"watch": True} if watch else {},
+                next_at=not_before, facts={name: True for name, on in (("watch", watch), ("insisted", insisted)) if on},
             )  # fmt: skip
     except IntegrityError:
         other = Repair.objects.filter(instance=instance, state__in=OPEN).first()

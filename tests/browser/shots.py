@@ -73,6 +73,8 @@ def pages(found: dict) -> dict[str, str]:
         "fleet-none": "/fleet/?q=nothing-like-it",
         "instance": f"/instances/{found['sick'].pk}/",
         "instance-hostile": f"/instances/{found['evil'].instance_id}/",
+        "act": f"/instances/{found['fleet'][0].pk}/act/replace/",
+        "pause": f"/instances/{found['fleet'][0].pk}/pause/",
         "repairs": "/repairs/",
         "repair": f"/repairs/{found['running_repair'].pk}/",
         "repair-asks": f"/repairs/{found['asking_repair'].pk}/",

@@ -24,6 +24,8 @@ def addresses(home) -> list[str]:
         f"/cases/{group.pk}/release/",
         *[f"/cases/{case.pk}/answer/{kind}/" for kind in ("approve", "override", "dismiss", "snooze")],
         f"/instances/{case.instance_id}/",
+        f"/instances/{case.instance_id}/act/drain/",
+        f"/instances/{case.instance_id}/pause/",
         f"/repairs/{repair.pk}/",
     ]
 

@@ -14,7 +14,7 @@ from django.db.models import Min
 
 from healthboard import clock
 from healthboard.cases import groups as group_cases
-from healthboard.cases.models import Case
+from healthboard.cases.models import BY_HAND, Case
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.correlate import Bounds, Group, Subject, correlate
 from healthboard.fleet.models import Account
@@ -37,6 +37,7 @@ def look() -> list[Group]:
         Case.objects.filter(evidence_at__gt=since - timedelta(minutes=1))
         .exclude(instance=None)
         .exclude(resolution=Resolution.DISMISSED)
+        .exclude(code=BY_HAND)  # what people ask for has nothing in common but them
         # a release consumes its members' evidence in every scope, else the next scope would hold them at once: only
         # later cases count again
         .exclude(parent__resolution=Resolution.RELEASED)
