@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.cases import evidence, lifecycle
+from healthboard.cases import evidence, groups, lifecycle
 from healthboard.cases import plan as plans
 from healthboard.cases.judge import judge, untouchable
 from healthboard.cases.models import Case, Decision
@@ -20,6 +20,7 @@ from healthboard.policies.reading import BAD, reread
 from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound, Refusal
 from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
+from healthboard.repairs.models import Breaker
 from healthboard.repairs.states import State as RepairState
 
 KINDS = ("approve", "override", "dismiss", "snooze")
@@ -108,8 +109,8 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
         raise Closed("It was released already.")
     if group.breaker_id is None:
         raise Invalid("This case holds nothing that could be released: it closes by itself when it is over.")
-    if group.breaker_id is not None and group.breaker.released_at is None:
-        brakes.release_breaker(group.breaker_id, actor, reason)
+    for pk in Breaker.objects.filter(pk__in=groups.breakers_of(group), released_at=None).values_list("pk", flat=True):
+        brakes.release_breaker(pk, actor, reason)
     now = clock.now()
     lifecycle.decided(
         group, kind=Decision.Kind.RELEASE, action="", reason=reason, user=actor.user, actor=actor.name[:150],

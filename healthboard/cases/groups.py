@@ -32,15 +32,17 @@ def hold(
     why: str,
     members: list[Case],
     victims: Iterable[str] = (),
+    part_of: Case | None = None,
     actor: Actor = WORKER,
 ) -> Case:
     """One CORRELATED case for all members, and the breaker of the scope that holds them. `victims` are instances that
-    are part of it and have no case of their own.
+    are part of it and have no case of their own; `part_of` is the open case that holds others of the same instances
+    already: the storm has spread, and stays one case, which then holds both scopes.
 
     The group is committed first and each member joins in a transaction of its own, which locks the member before the
     group as a member's own reading does.
     """
-    group = _group_of(account, region, scope, code, why, members, sorted(victims), actor)
+    group = _group_of(account, region, scope, code, why, members, sorted(victims), part_of, actor)
     for case in members:
         with transaction.atomic():
             join(case, group, actor)
@@ -50,13 +52,17 @@ def hold(
 @transaction.atomic
 def _group_of(
     account: Any, region: str, scope: tuple[str, str], code: str, why: str, members: list[Case], victims: list[str],
-    actor: Actor,
+    part_of: Case | None, actor: Actor,
 ) -> Case:  # fmt: skip
     kind, value = scope
     breaker = brakes.open_breaker(
         account=account, region=region, kind="CORRELATED", scope_kind=kind, scope=value, why=why, actor=actor
     )
     group = breaker.cases.filter(instance=None, state__in=OPEN).first()
+    if group is None and part_of is not None:
+        spread = Case.objects.select_for_update().get(pk=part_of.pk)
+        if spread.open and spread.breaker_id:
+            return _spread(spread, breaker, why, members, actor)
     if group is None:
         group = lifecycle.create(
             account=account, region=region, breaker=breaker, state=State.WAITING, verdict=Verdict.CORRELATED,
@@ -76,6 +82,25 @@ def _group_of(
         lifecycle.write(group, victims=sorted({*victims, *group.victims}))
         lifecycle.audit(group, "case.victims", f"{len(new)} more instances are part of it", actor, victims=new)
     return group
+
+
+def _spread(group: Case, breaker: Any, why: str, members: list[Case], actor: Actor) -> Case:
+    """The storm goes beyond the scope that it was seen in first: the case holds the new scope's breaker as well."""
+    also = group.plan.get("also", [])
+    if breaker.pk not in [one["id"] for one in also]:
+        also = [*also, {"id": breaker.pk, "where": breaker.where, "why": why}]
+        lifecycle.write(group, plan={**group.plan, "also": also}, plan_version=group.plan_version + 1)
+        lifecycle.audit(group, "case.spread", f"it has spread: {breaker.where} is held as well: {why}", actor,
+                        members=[c.instance.instance_id for c in members], breaker=breaker.pk)  # fmt: skip
+        announce(key=f"correlated-{group.pk}-{breaker.pk}", kind="breaker", to="operators", body=why,
+                 link=f"/cases/{group.pk}/", subject=f"It has spread to {breaker.where}: {group.title}"[:255])  # fmt: skip
+    return group
+
+
+def breakers_of(group: Case) -> list[int]:
+    """Every breaker that releasing this case releases: of the scope that it was seen in first, and of those that it
+    has spread to."""
+    return [pk for pk in (group.breaker_id, *(one["id"] for one in group.plan.get("also", []))) if pk]
 
 
 @transaction.atomic

@@ -127,8 +127,8 @@ SETTINGS: tuple[Setting, ...] = (
         "min", least=0, most=1000, optional=True,
     ),
     Setting(
-        "repairs_per_hour", "Repairs per hour", "Budget", "count", None,
-        "Repairs that may start in a pool within an hour.",
+        "repairs_per_hour", "Repairs per hour", "Budget", "count", 20,
+        "Repairs that may start in a pool within an hour, however many the share allows at once. Empty: no limit.",
         "min", least=0, most=1000, optional=True,
     ),
     Setting(

@@ -101,7 +101,7 @@ def take(repair: Repair, values: dict[str, Any]) -> str | None:
             return f"One zone at a time: a repair is running in {', '.join(sorted(zones))}"
     per_hour = values.get("repairs_per_hour")
     if per_hour is not None:
-        recent = Occupancy.objects.filter(pool=pool, taken_at__gt=now - timedelta(hours=1)).count()
+        recent = Occupancy.objects.filter(pool=pool, taken_at__gt=now - clock.scaled(timedelta(hours=1))).count()
         if recent >= int(per_hour):
             return f"{recent} repairs were started in {pool.name} within the last hour; {per_hour} are allowed"
     Occupancy.objects.create(

@@ -186,7 +186,8 @@ def intend(
         raise Held(held[0])
     if row.stop_asked_by and not undoing and (irreversible or not row.irreversible):
         raise Held(f"{row.stop_asked_by} asked to stop")
-    if irreversible and not row.irreversible:
+    turns = irreversible and not row.irreversible
+    if turns:
         row.irreversible = True
         row.save(update_fields=["irreversible"])
     # slow reads must not use up the lease that the call and its outcome still need
@@ -198,14 +199,20 @@ def intend(
         fence=row.fence, intended_at=clock.now(),
     )  # fmt: skip
     _audit(row, "repair.intent", f"{operation} on {target}", WORKER, call=call.pk, request=request)
-    repair.irreversible = row.irreversible
+    repair.irreversible, call.turns = row.irreversible, turns  # type: ignore[attr-defined]
     return call
 
 
 @transaction.atomic
 def answered(repair: Repair, call: Call, outcome: str, detail: str = "") -> None:
-    """The outcome of a call: ``ok``, AWS's error code, `NOT_SENT`, or ``unknown`` where only reading back can tell."""
+    """The outcome of a call: ``ok``, AWS's error code, `NOT_SENT`, or ``unknown`` where only reading back can tell.
+
+    A call that was not sent, or that AWS refused, has changed nothing: the repair can be undone as before it.
+    """
     row = _locked(repair)
+    if outcome not in ("ok", "unknown") and getattr(call, "turns", False):
+        row.irreversible = repair.irreversible = False
+        row.save(update_fields=["irreversible"])
     Call.objects.filter(pk=call.pk, repair=row).update(
         answered_at=clock.now(), outcome=outcome[:64], detail=detail[:4000]
     )

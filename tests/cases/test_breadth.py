@@ -149,6 +149,32 @@ def test_what_was_released_is_not_held_again_but_later_cases_are(time, admin):
     assert {Case.objects.get(pk=c.pk).state for c in some} == {"WAITING"}
 
 
+def test_a_storm_that_spreads_stays_one_case_and_holds_both_scopes(time, admin):
+    scene.acting()
+    others = [scene.machine(factories.pool("other", "TEMPLATE"), zone=ZONE) for _ in range(6)]
+    here = [scene.asked(home=factories.pool("solo", "TEMPLATE"), zone=ZONE) for _ in range(5)]
+    breadth.look()
+    group = Case.objects.get(instance=None)
+    first = group.breaker
+    assert (first.scope_kind, first.scope) == ("pool", "solo")
+    time.turn(60)
+    show(others, "XID_119", 5)
+    there = [scene.read(on) for on in others]
+    assert {case.state for case in there} == {"WAITING"}
+    breadth.look()
+    breadth.look()
+    group.refresh_from_db()
+    assert Case.objects.get(instance=None) == group and group.breaker == first
+    assert {Case.objects.get(pk=c.pk).parent for c in (*here, *there)} == {group}
+    also = Breaker.objects.exclude(pk=first.pk).get()
+    assert [one["id"] for one in group.plan["also"]] == [also.pk] and also.released_at is None
+    assert Notice.objects.filter(key=f"correlated-{group.pk}-{also.pk}").get().count == 1
+    answers.release(group.pk, actor=admin, reason="the driver is fixed")
+    assert not Breaker.objects.filter(released_at=None).exists(), "one release for all that it holds"
+    breadth.look()
+    assert {Case.objects.get(pk=c.pk).state for c in (*here, *there)} == {"WAITING"}
+
+
 def test_a_zone_that_aws_calls_in_trouble_is_held_by_its_word(time, admin):
     scene.acting()
     scene.seeing()

@@ -8,6 +8,9 @@ from healthboard.refusals import NotAllowed
 from healthboard.repairs.lifecycle import answer
 from healthboard.sandbox.entities import Task
 from tests.repairs.driver import person
+from workers.repair.left import _not_replaced, dead_host, unkillable
+from workers.repair.look import tasks_on
+from workers.repair.run import Run
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -132,6 +135,67 @@ def test_a_task_that_cannot_be_stopped_is_given_up_where_the_policy_says_so(solo
     assert (repair.state, repair.outcome) == ("SUCCEEDED", "REPLACED")
     assert "cannot be stopped" in repair.steps.get(name="tasks").note
     solo.sound()
+
+
+def proofs_missing(drive, machine, task):
+    """What each of the proofs says when it alone is missing, and () once all are there again."""
+    row, repair = drive.row(machine), drive.repair(machine)
+    repair.settings = {**repair.settings, "dead_host": "auto", "unkillable": "auto"}
+    world = drive.fleet.world
+    service = world.services["gpu/simulate"]
+
+    def asked() -> list[str]:
+        run = Run(repair)
+        here = tasks_on(row)
+        found = [left for rule in (dead_host, unkillable) if (left := rule(run, here))]
+        assert len(found) == 1 and found[0].allowed, found
+        return list(found[0].missing)
+
+    assert asked() == []
+    extra = standalone(drive, machine, desired="STOPPED", stopping_at=task.stopping_at or world.now() - 3600)
+    told = [asked()]
+    world.remove(extra)
+    task.protected_until = world.now() + 86400
+    told.append(asked())
+    task.protected_until = None
+    service.desired += 40
+    told.append(asked())
+    service.desired -= 40
+    drive.rules({"service": "ecs", "operation": "DescribeTasks", "do": "empty", "times": 9})
+    told.append(Run(repair).look.tasks and list(_not_replaced(Run(repair), tasks_on(row))))
+    drive.rules()
+    assert asked() == []
+    return told
+
+
+def test_a_task_that_cannot_be_stopped_is_given_up_with_every_proof_only(solo):
+    machine, task = stuck(solo)
+    solo.until(lambda: (r := solo.repair(machine)) and r.state == "ASKING", 900)
+    alone, protected, short, thin = proofs_missing(solo, machine, task)
+    assert "standalone task" in alone[0] and "is protected" in protected[0] and "elsewhere" in short[0]
+    assert "ECS lists 0 of" in thin[0]
+    run = Run(solo.repair(machine))
+    run.values = {**run.values, "unkillable_margin_s": 10**7}
+    assert unkillable(run, tasks_on(solo.row(machine))) is None, "not before its margin is over"
+
+
+def test_a_host_is_dead_with_every_proof_only(solo):
+    solo.policy(dead_host="auto")
+    machine, task = busy(solo)
+    solo.one_pass()
+    solo.inject(machine, "EC2_SYSTEM_IMPAIRED")
+    solo.at_step(machine, "tasks", within=900)
+    solo.working = False
+    solo.until(lambda: dead_host(Run(solo.repair(machine)), tasks_on(solo.row(machine))).proven, 300, 5)
+    alone, protected, short, thin = proofs_missing(solo, machine, task)
+    assert "standalone task" in alone[0] and "is protected" in protected[0] and "elsewhere" in short[0]
+    assert "ECS lists 0 of" in thin[0]
+    run = Run(solo.repair(machine))
+    run.values = {**run.values, "disconnect_s": 10**7}
+    assert dead_host(run, tasks_on(solo.row(machine))) is None, "its agent is not away for long enough"
+    machine.state = "stopped"
+    found = dead_host(Run(solo.repair(machine)), tasks_on(solo.row(machine)))
+    assert found.proven and "is stopped" in found.why
 
 
 def test_a_standalone_task_is_waited_for_and_then_asked_about(solo):

@@ -89,8 +89,15 @@ def _hold(group: Group, region: str, by_instance: dict[str, Case]) -> None:
     if held:
         group_cases.hold(
             account=held[0].account, region=region, scope=group.scope, code=group.code or "", why=group.why,
-            members=held,
+            members=held, part_of=_holding(group, by_instance),
         )  # fmt: skip
+
+
+def _holding(group: Group, by_instance: dict[str, Case]) -> Case | None:
+    """The open case that holds others of these instances already: one cause, which has spread."""
+    cases = [by_instance[i] for i in group.instances if i in by_instance]
+    parents = {c.parent_id for c in cases if c.state == State.HELD and c.parent_id}
+    return Case.objects.filter(pk__in=parents, closed_at=None).order_by("pk").first() if parents else None
 
 
 def _hold_what_aws_tells(place: Place, released: dict[tuple[str, str], datetime]) -> None:

@@ -77,12 +77,11 @@ def advance(repair_id: int) -> str:
     repair = lifecycle.claim(repair_id, worker_name())
     if repair is None:
         return "not due, or claimed by another"
+    run = Run(repair)
     try:
-        wait = _carry_on(Run(repair))
+        wait = _asked(run)
     except lifecycle.LostFence:
         return "lost the fence"
-    except AwsTrouble as trouble:
-        wait = Wait(15, f"AWS does not answer: {trouble}")
     except Held as held:
         wait = Wait(10, held.message)
     except Exception as error:  # a fault of ours must not loop hot or hide: it is on the repair, and tried again
@@ -96,6 +95,20 @@ def advance(repair_id: int) -> str:
     except lifecycle.LostFence:
         return "lost the fence"
     return wait.why or "waits"
+
+
+def _asked(run: Run) -> Wait | None:
+    """Carry it on; while AWS cannot be asked, the time-out of the step under way stands still."""
+    try:
+        wait = _carry_on(run)
+    except AwsTrouble as trouble:
+        run.forget()
+        run.stands()
+        return Wait(15, f"AWS does not answer: {trouble}")
+    if wait is not None:
+        run.forget()
+        run.goes_on()
+    return wait
 
 
 def _carry_on(run: Run) -> Wait | None:
@@ -159,8 +172,10 @@ def _step_pass(run: Run) -> Wait | None:
 def _blocked(run: Run) -> Result | None:
     """What is read before every step, whatever the step: sight, owner, pause tag, the instance itself."""
     if watched := why_watching(run.instance):
+        run.stands()
         return Wait(15, watched)
     if (errors := brakes.aws_errors(run.instance)) and not _launch_unbound(run):
+        run.stands()
         return Wait(60, errors)  # nothing more is asked of an AWS that fails
     repair, look = run.repair, run.look
     if paused := _paused(run):

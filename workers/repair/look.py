@@ -60,6 +60,14 @@ def ask_aws(call, **request: Any) -> dict[str, Any]:
 
 
 def look_at(instance: Instance) -> Look:
+    """Raises AwsTrouble where AWS does not answer, or leaves out what an answer must hold."""
+    try:
+        return _look_at(instance)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise AwsTrouble(f"an answer lacks what it must hold: {type(error).__name__} {error}") from error
+
+
+def _look_at(instance: Instance) -> Look:
     place = {"account": instance.account.account_id, "region": instance.region}
     ec2, ecs, scaling = (client(s, **place) for s in ("ec2", "ecs", "autoscaling"))
     try:

@@ -38,6 +38,7 @@ class Run:
         self.repair = repair
         self.instance: Instance = repair.instance
         self.values: dict[str, Any] = repair.settings
+        self.away = False  # in this claim AWS could not be asked
 
     @cached_property
     def look(self) -> Look:
@@ -68,7 +69,30 @@ class Run:
         return clock.scaled(default if value is None else float(value))
 
     def in_step_for(self) -> timedelta:
-        return clock.now() - self.step.started_at
+        """How long the step under way has lasted, without the time in which AWS could not be asked about it."""
+        now, kept = clock.now(), self._kept_away()
+        since = datetime.fromisoformat(kept["since"]) if kept["since"] else now
+        return now - self.step.started_at - timedelta(seconds=kept["s"]) - max(now - since, timedelta(0))
+
+    def stands(self) -> None:
+        """AWS cannot be asked now: until it can, no time-out of the step under way runs."""
+        self.away = True
+        if self.step is not None and not (kept := self._kept_away())["since"]:
+            self.remember(away={**kept, "since": clock.now().isoformat()})
+
+    def goes_on(self) -> None:
+        """A pass came to its end with an AWS that answers."""
+        if self.away or not (self.facts.get("away") or {}).get("since") or self.step is None:
+            return
+        kept = self._kept_away()
+        if not kept["since"]:
+            return  # of an earlier step
+        gone = max((clock.now() - datetime.fromisoformat(kept["since"])).total_seconds(), 0)
+        self.remember(away={**kept, "s": kept["s"] + gone, "since": ""})
+
+    def _kept_away(self) -> dict[str, Any]:
+        kept = self.facts.get("away") or {}
+        return kept if kept.get("step") == self.step.number else {"step": self.step.number, "s": 0.0, "since": ""}
 
     def late(self, setting: str, default: float) -> bool:
         return self.in_step_for() > self.span(setting, default)

@@ -1,0 +1,89 @@
+"""What a time-out counts: the time in which something could have come, not the time in which nobody could look."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from healthboard import clock
+from healthboard.fleet.models import Source
+from healthboard.people.actors import POLICY
+from healthboard.repairs import lifecycle
+from healthboard.repairs.models import Repair
+from tests import factories
+from tests.cases import scene
+from workers.repair.look import Look
+from workers.repair.results import Ask, Wait
+from workers.repair.run import Run
+from workers.verify import check
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def time(db):
+    with scene.at() as turned:
+        yield turned
+
+
+def under_way(step: str, action: str = "REBOOT") -> Run:
+    """A claimed repair at that step."""
+    scene.acting()
+    machine = scene.machine()
+    with transaction.atomic():
+        row = lifecycle.open_repair(instance=machine, action=action, actor=POLICY, values={}, not_before=clock.now())
+    held = lifecycle.claim(row.pk, "host:1")
+    assert lifecycle.start(held, step) is None
+    return Run(held)
+
+
+def test_while_aws_cannot_be_asked_no_time_out_runs(time):
+    run = under_way("replacement")
+    time.turn(50)
+    run.stands()
+    time.turn(5000)
+    run.stands()
+    assert run.in_step_for().total_seconds() == 50
+    later = Run(run.repair)  # another claim, when AWS answers again
+    assert later.in_step_for().total_seconds() == 50 and not later.late("launch_timeout_s", 900)
+    later.goes_on()
+    time.turn(1000)
+    assert later.in_step_for().total_seconds() == 1050 and later.late("launch_timeout_s", 900)
+    lifecycle.next_step(run.repair, "tasks")
+    assert Run(run.repair).in_step_for().total_seconds() == 0, "each step has its own time"
+    later.goes_on()  # nothing is counted twice
+
+
+def test_what_cannot_be_seen_is_no_failed_verification(time):
+    scene.seeing()
+    run = under_way("verify")
+    run.__dict__["look"] = Look(state="running")  # its agent is not back
+    time.turn(7200)
+    waits = check.verify(run)
+    assert isinstance(waits, Wait) and "is blind" in waits.why
+    Source.objects.all().delete()
+    scene.seeing()
+    asked = check.verify(run)
+    assert isinstance(asked, Ask) and "its agent is away" in asked.why
+
+
+@pytest.mark.parametrize("outcome", ["not sent", "OperationNotPermitted", "Throttling"])
+def test_what_was_not_done_leaves_the_repair_as_reversible_as_it_was(time, outcome):
+    run = under_way("terminate", "REPLACE")
+    intent = {"service": "ec2", "operation": "TerminateInstances", "target": run.instance.instance_id, "request": {}}
+    call = lifecycle.intend(run.repair, irreversible=True, **intent)
+    assert Repair.objects.get().irreversible and run.repair.irreversible
+    lifecycle.answered(run.repair, call, outcome)
+    assert not Repair.objects.get().irreversible and not run.repair.irreversible
+    person = factories.actor(factories.person("operator"))
+    lifecycle.ask_stop(run.repair.pk, actor=person)  # not too late
+    assert Repair.objects.get().stop_asked_by == person.name
+
+
+@pytest.mark.parametrize("outcome", ["ok", "unknown"])
+def test_what_may_have_been_done_stays_irreversible_also_after_a_later_refusal(time, outcome):
+    run = under_way("terminate", "REPLACE")
+    intent = {"service": "ec2", "operation": "TerminateInstances", "target": run.instance.instance_id, "request": {}}
+    lifecycle.answered(run.repair, lifecycle.intend(run.repair, irreversible=True, **intent), outcome)
+    lifecycle.answered(run.repair, lifecycle.intend(run.repair, irreversible=True, **intent), "Throttling")
+    assert Repair.objects.get().irreversible
