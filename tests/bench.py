@@ -42,14 +42,17 @@ def database() -> Iterator[None]:
 
             django.setup()
             from django.core.management import call_command
+            from django.db import connection
             from django.test.utils import setup_test_environment
 
             from healthboard import wake
+            from tests import flush
 
             wake._quiet_until = float("inf")  # no broker here: nothing is sent
             setup_test_environment()
             (home / "static").mkdir()
             call_command("migrate", verbosity=0)
+            flush.allow(connection)
             yield
         finally:
             server.stop()

@@ -31,28 +31,14 @@ import pytest  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
 
+from tests import flush  # noqa: E402
+
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's sync API keeps an event loop in this thread
 
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a slow one would cost minutes
 assert _HOME.resolve() == settings.HOME, "settings were read before the environment was made"
 django.setup()  # conftest.py files further down import models
-
-
-def _flush_despite_the_guard(operations, sql_list):
-    """Tests with real transactions empty the tables after themselves, which the audit record's triggers refuse."""
-    from healthboard.audit import guard
-
-    db = operations.connection
-    guard.remove(db)
-    try:
-        _execute_sql_flush(operations, sql_list)
-    finally:
-        guard.install(db)
-
-
-_operations = type(connection.ops)
-_execute_sql_flush = _operations.execute_sql_flush
-_operations.execute_sql_flush = _flush_despite_the_guard
+flush.allow(connection)
 # Inherited by the workers of a distributed run, it would make pytest-django read the settings before this file there.
 del os.environ["DJANGO_SETTINGS_MODULE"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from healthboard.cases import tries
+from healthboard.diagnosis.fault_classes import fault_class
 from healthboard.diagnosis.signals import Assessment
 from healthboard.fleet.models import Instance, Owner
 from healthboard.policies.matching import Resolved
@@ -104,7 +105,7 @@ def _tried_enough(a: Assessment, values: Mapping[str, Any], given: Circumstances
         return f"{given.ended_24h} repairs within 24 hours did not keep it healthy{where}: a person decides"
     if given.replacing:
         return f"it is to take the place of {given.replaced}, whose repair is under way: a person decides"
-    shown = {tries.fault_class(f.code) for f in a.findings if f.verdict in BAD}
+    shown = {fault_class(f.code) for f in a.findings if f.verdict in BAD}
     if given.replaced and given.replaced_for in shown:
         return (
             f"it replaced {given.replaced} for the same kind of fault ({given.replaced_for}): the machine may not be "

@@ -33,7 +33,7 @@ _EXPECTED = re.compile(
 )
 #: a scrape without a single series
 _EMPTY = re.compile(
-    r"\A(?:\s*#[^\n]*\n?)+\Z|\bempty\b.{0,30}(?:body|response|scrape)|(?:body|response|scrape).{0,30}\bempty\b|no (?:DCGM )?series",
+    r"\bempty\b.{0,30}(?:body|response|scrape)|(?:body|response|scrape).{0,30}\bempty\b|no (?:DCGM )?series",
     re.I,
 )
 _WORDS = {"one": 1, "two": 2, "four": 4, "eight": 8, "sixteen": 16}
@@ -72,7 +72,7 @@ def parse(text: str) -> Parsed:
     notes = [line for line in text.splitlines() if line.strip() and line[0] != "#" and "} " not in line]
     logged = dcgm_api.lines(notes, whole=text)
     known += logged.known + sum(1 for line in text.splitlines() if line.startswith(("# HELP DCGM", "# TYPE DCGM")))
-    if not any(rounds) and not logged.events and not logged.readings and _EMPTY.search(text):
+    if not any(rounds) and not logged.events and not logged.readings and (_only_comments(text) or _EMPTY.search(text)):
         events.append(Event(UNDATED, "MONITORING_GAP", "dcgm", text=text[:200], attrs={"undated": True}))
         known = max(known, 1)
     undated = tuple(dcgm_api.snapshot(r) for r in readings)
@@ -234,6 +234,11 @@ def _presence(text: str, rounds: list[list[Sample]], step: float, blinded: bool)
         expected = max(expected, int(m[2]) if m[2] else _WORDS.get(m[1].lower()) or int(m[1]))
     at = UNDATED + timedelta(seconds=step * max(0, len(rounds) - 1))
     return [Reading("GPU_COUNT", len(sets[-1]), "dcgm", at, at, attrs={"expected": expected})]
+
+
+def _only_comments(text: str) -> bool:
+    rows = [line.lstrip() for line in text.splitlines() if line.strip()]
+    return bool(rows) and all(row.startswith("#") for row in rows)
 
 
 def _gpu_list(text: str) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from healthboard.diagnosis import nvml, wording
 from healthboard.diagnosis.names import UUID_ANYWHERE, gpu_uuid
-from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line
+from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line, cut
 from healthboard.diagnosis.signals import Event, Reading
 
 _FIELD = re.compile(r"^\W*(?:DCGM_FI_DEV_)?([A-Z][A-Z0-9_]{3,60})\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
@@ -147,7 +147,7 @@ def lines(rows: Iterable[str], *, whole: str = "") -> Parsed:
 
     ignored, events, fields, known = IgnoredCounter(), [], {}, 0
     no_bridge = bool(_NO_BRIDGE.search(whole))
-    for number, line in enumerate(rows, 1):
+    for number, line in enumerate((cut(row, ignored) for row in rows), 1):
         if m := _FIELD.match(line):
             short = _ALIASES.get(m[1], m[1])
             if line.lstrip().startswith("DCGM") or short in _ALIASES.values() or "_" in short:

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 from healthboard.diagnosis import nvml
-from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, check_status, parse_time
+from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, check_status, lines_of, parse_time
 from healthboard.diagnosis.signals import CheckStatus, Event, Reading
 
 _TIME = re.compile(r"(?:^|time=)\"?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
@@ -76,7 +76,7 @@ def parse(text: str) -> Parsed:
     ignored, known = IgnoredCounter(), 0
     events: list[Event] = []
     down: tuple[datetime, datetime, bool, int] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text, ignored), 1):
         m = _TIME.search(line)
         when = parse_time(m[1]) if m else None
         at = when or at_line(number)

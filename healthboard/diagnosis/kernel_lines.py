@@ -19,27 +19,27 @@ SUPPRESSED = re.compile(r"(?:NVRM: )?(\d{1,18}) callbacks suppressed")
 
 PROBE_COUNT = re.compile(r"probe routine (?:failed|was not called) for (\d{1,3}) device")
 
-_NVRM = r"NVRM: (?:\[[^\]]*\] )?"
+_NVRM = r"NVRM: (?:\[[^\]]{0,100}\] )?"
 NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (code, re.compile(pattern, re.IGNORECASE))
     for code, pattern in (
         ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}:? (?:GPU )?has fallen off the bus"),
         ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}:? .*\bis lost\b"),
-        ("GFW_BOOT_FAILED", rf"{_NVRM}(?:GPU\d* )?.*failed to wait for GFW.?boot"),
-        ("GFW_BOOT_FAILED", rf"{_NVRM}.*GFW.?boot.*(?:timed? ?out|not complete|failed)"),
+        ("GFW_BOOT_FAILED", rf"{_NVRM}.*failed to wait for GFW.?boot"),
+        ("GFW_BOOT_FAILED", rf"{_NVRM}.*GFW.?boot.{{0,200}}(?:timed? ?out|not complete|failed)"),
         ("GPU_INIT_FAILED", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}: (?:RmInitAdapter|rm_init_adapter) failed"),
         ("GPU_INIT_FAILED", rf"{_NVRM}.*(?:RmInitAdapter failed|rm_init_adapter failed|RmInitAdapter: Cannot init)"),
         ("GPU_INIT_FAILED", rf"{_NVRM}The NVIDIA probe routine (?:failed|was not called) for \d+ device"),
         ("GPU_INIT_FAILED", rf"{_NVRM}None of the NVIDIA (?:graphics |devices)"),
         ("NVML_LIB_RM_VERSION_MISMATCH", rf"{_NVRM}API mismatch: the client"),
         ("GPU_RESET_REQUIRED", rf"{_NVRM}.*NV_ERR_RESET_REQUIRED"),
-        ("GPU_RESET_REQUIRED", rf"{_NVRM}.*(?:status|paramsStatus)=0x0*62\b"),
+        ("GPU_RESET_REQUIRED", rf"{_NVRM}.*(?:status|paramsStatus)=0x0{{0,8}}62\b"),
         (
             "NVLINK_DISCOVERY_FAILED",
-            rf"{_NVRM}.*(?:knvlinkDiscover\w*|postRxDetLinkMask|nvlink (?:link )?discovery).*(?:fail|timed? ?out|unable)",
+            rf"{_NVRM}.*(?:knvlinkDiscover|postRxDetLinkMask|nvlink (?:link )?discovery).{{0,200}}(?:fail|timed? ?out|unable)",
         ),
         ("ECC_UNCORRECTED", rf"{_NVRM}.*uncorrect(?:ed|able) (?:double.bit )?ECC error"),
-        ("GPU_OVERTEMP", rf"{_NVRM}.*(?:GPU|board).*(?:overheat|over.?temperature|shut ?down temperature)"),
+        ("GPU_OVERTEMP", rf"{_NVRM}.*(?:GPU|board).{{0,200}}(?:overheat|over.?temperature|shut ?down temperature)"),
         ("GPU_POWER_BRAKE", rf"{_NVRM}.*power brake"),
     )
 )
@@ -61,7 +61,7 @@ AER_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 #: Words of a reader that could not read: they make the rest of the log incomplete.
 UNREAD: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("KMSG_OVERRUN", re.compile(r"kmsg.*(?:overrun|EPIPE|broken pipe|lost \d+)", re.IGNORECASE)),
+    ("KMSG_OVERRUN", re.compile(r"kmsg.{0,100}(?:overrun|EPIPE|broken pipe|lost \d+)", re.IGNORECASE)),
     ("KMSG_OVERRUN", re.compile(r"(?:missed|lost|dropped) \d+ (?:kernel )?(?:log )?(?:messages|records|lines)", re.I)),
     (
         "MONITORING_GAP",

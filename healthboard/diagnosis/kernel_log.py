@@ -16,13 +16,12 @@ from healthboard.diagnosis import kernel_lines as lines
 from healthboard.diagnosis import log_records, sxid, xid_line
 from healthboard.diagnosis.kernel_prefix import START, Origin, lines_of_interest, read_prefix
 from healthboard.diagnosis.names import gpu_uuid, pci
-from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line
+from healthboard.diagnosis.parsed import MAX_LINE, UNDATED, IgnoredCounter, Parsed, at_line, cut
 from healthboard.diagnosis.signals import Event, Reading
 
 BURST = timedelta(minutes=3)
 #: Beyond so many distinct events the details no longer tell lines apart: a flood must not fill the memory.
 MAX_DISTINCT = 5_000
-MAX_LINE = 4_096
 #: Uptimes that can't belong to one boot when the second follows the first, in seconds.
 _OLD_S, _YOUNG_S = 600, 300
 _BATCH = 20_000
@@ -84,7 +83,7 @@ class KernelLog:
 
     def _take(self, line: str, at: datetime | None, seq: int | None, facility: int | None) -> None:
         if len(line) > MAX_LINE:
-            line = line[:MAX_LINE]
+            line = cut(line, self._ignored)
         if not log_records.BROKEN.search(line):
             return self._one(line, at, seq, facility)
         for part, by_kernel in log_records.physical(line):

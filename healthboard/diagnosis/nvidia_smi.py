@@ -12,11 +12,11 @@ from typing import Any
 from healthboard.diagnosis import nvidia_smi_csv, nvml
 from healthboard.diagnosis.dcgm import RETIRED_FULL
 from healthboard.diagnosis.names import pci
-from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line
+from healthboard.diagnosis.parsed import UNDATED, IgnoredCounter, Parsed, at_line, lines_of
 from healthboard.diagnosis.signals import Event, Reading
 
 _GPU = re.compile(r"^GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])\s*$")
-_PAIR = re.compile(r"^(\s*)([A-Za-z][\w ./()#-]{0,60}?)\s*:\s(.*?)\s*$")
+_PAIR = re.compile(r"^(\s*)([A-Za-z][\w ./()#-]{0,60}?)\s*:\s(.*)$")
 _SECTION = re.compile(r"^(\s*)([A-Za-z][\w ./()-]{0,60}?)\s*$")
 _NUMBER = re.compile(r"^(-?\d+(?:\.\d+)?)")
 _NONE_FOUND = re.compile(r"No devices were found", re.IGNORECASE)
@@ -40,7 +40,7 @@ def parse(text: str) -> Parsed:
     fields: dict[str | None, dict[str, Any]] = {}
     unit = False
     columns: list[str] | None = None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(lines_of(text, ignored), 1):
         inside = bool(nvml.CONTAINER.search(line)) if nvml.PROMPT.match(line) else inside
         unit = unit or bool(_MANAGER_UNIT.search(line))
         code: str | None = None
@@ -59,12 +59,12 @@ def parse(text: str) -> Parsed:
             code = "NVML_UNKNOWN_ERROR"
         elif _MANAGER_DOWN.search(line) or (unit and _UNIT_STATE.search(line)):
             code = "FABRIC_MANAGER_DOWN"
-        elif (m := _PAIR.match(line)) and not m[3].startswith("//"):
+        elif (m := _PAIR.match(line)) and not m[3].lstrip().startswith("//"):
             while sections and sections[-1][0] >= len(m[1]):
                 sections.pop()
             # the keys of the long query stand in a column; a sentence with a colon does not
             known += "   :" in line
-            _pair(fields.setdefault(gpu, {}), [name for _, name in sections], m[2].strip(), m[3], ignored)
+            _pair(fields.setdefault(gpu, {}), [name for _, name in sections], m[2].strip(), m[3].strip(), ignored)
             # a key of the query never holds a message; "Unable to determine ...: Unknown Error" is one
             if line[m.end(2)].isspace() or (m[1] and m[2].count(" ") < 3):
                 continue

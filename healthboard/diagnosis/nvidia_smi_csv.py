@@ -11,7 +11,7 @@ _UNREAD = re.compile(
     r"^\[?(?:N/A|Not Supported|Unknown Error|GPU is lost|GPU requires reset|Insufficient Permissions)\]?$", re.I
 )
 _NUMBER = re.compile(r"^-?\d+(?:\.\d+)?")
-_UNIT = re.compile(r"\s*\[[\w %]+\]$")
+_UNIT = re.compile(r"\s{0,8}\[[\w %]{1,20}\]$")
 _FLAGS = {
     "remapped_rows.pending": "remap_pending",
     "remapped_rows.failure": "remap_failure",

@@ -12,7 +12,7 @@ from typing import Any
 
 from healthboard.diagnosis import wording
 from healthboard.diagnosis.names import UUID_ANYWHERE, gpu_uuid, pci
-from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, parse_time
+from healthboard.diagnosis.parsed import IgnoredCounter, Parsed, at_line, cut, lines_of, parse_time
 from healthboard.diagnosis.signals import Event
 
 NVML_STATES = frozenset(
@@ -85,10 +85,13 @@ _PATTERNS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
         ("INFOROM_CORRUPT", r"NVMLError_CorruptedInforom|ERROR_CORRUPTED_INFOROM|infoROM is corrupted"),
         (
             "NVML_PROBE_CRASHED",
-            r"SIGSEGV|segmentation (?:fault|violation)|segfault at.*nv|core dumped|exit(?:ed)?(?: with)?(?: code| status)? "
+            r"SIGSEGV|segmentation (?:fault|violation)|segfault at.{0,200}nv|core dumped|exit(?:ed)?(?: with)?(?: code| status)? "
             r"(?:139|-11|134|-6)\b|signal: (?:segmentation|abort)|SIGABRT|terminated by signal (?:11|6)",
         ),
-        ("NVML_PROBE_HUNG", r"(?:nvml|nvidia-smi|probe)\b.*\b(?:hung|hangs|timed out after|did not (?:return|answer))"),
+        (
+            "NVML_PROBE_HUNG",
+            r"(?:nvml|nvidia-smi|probe)\b.{0,200}\b(?:hung|hangs|timed out after|did not (?:return|answer))",
+        ),
         ("FABRIC_MANAGER_DOWN", r"cudaErrorSystemNotReady|error 802\b|system not yet initialized"),
         (
             "container-setup",
@@ -99,7 +102,9 @@ _PATTERNS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
     )
 )
 _CLIENT_XID = re.compile(r"\bXid[=: ]+(\d{1,4})\b", re.IGNORECASE)
-_HANDLE = re.compile(r"nvmlDeviceGetHandleBy\w+\([^()]*\)\s*(?:->|==?|:|returned|returns|gives)\s*(\d{1,3})\b")
+_HANDLE = re.compile(
+    r"nvmlDeviceGetHandleBy\w{1,20}\([^()]{0,200}\)\s{0,8}(?:->|==?|:|returned|returns|gives)\s*(\d{1,3})\b"
+)
 _XID_EVENT = re.compile(r"EventType:8 EventData:(\d{1,4})\b")
 _RETURN_CODE = re.compile(
     r"(?:nvmlReturn(?:_t)?|NVML (?:error|return) ?(?:code)?|ret(?:urn)? ?code)[ =:(]+(\d{1,3})\b", re.I
@@ -144,7 +149,7 @@ def code_of(line: str) -> tuple[str | None, bool]:
 def parse(text: str | Iterable[str]) -> Parsed:
     """Events of what an NVML client printed; each code counts once per line, each Xid once per GPU and line."""
     ignored, events, known = IgnoredCounter(), [], 0
-    rows = text.splitlines() if isinstance(text, str) else text
+    rows = lines_of(text, ignored) if isinstance(text, str) else (cut(row, ignored) for row in text)
     inside = False
     last_xid: dict[str, Any] = {}
     for number, line in enumerate(rows, 1):

@@ -13,6 +13,8 @@ from healthboard.diagnosis.signals import CHECK_ORDER, CheckStatus, Event, Readi
 #: `attrs["undated"]`, and its finding shows no time.
 UNDATED = datetime(2000, 1, 1, tzinfo=UTC)
 MAX_IGNORED = 50
+#: What a line says stands in its beginning. More is never searched: whoever writes the text also chooses what it costs.
+MAX_LINE = 4_096
 _EXAMPLE = 160
 
 
@@ -60,6 +62,23 @@ class IgnoredCounter:
 
     def result(self) -> tuple[Ignored, ...]:
         return tuple(Ignored(reason, n, example) for reason, (n, example) in self.rows.items())
+
+
+def lines_of(text: str, ignored: IgnoredCounter) -> list[str]:
+    """The lines of a text, each cut to what is searched of it; what was cut off is counted as ignored."""
+    rows = text.splitlines()
+    for n, line in enumerate(rows):
+        if len(line) > MAX_LINE:
+            rows[n] = cut(line, ignored)
+    return rows
+
+
+def cut(line: str, ignored: IgnoredCounter) -> str:
+    """The beginning of a line, as far as it is searched."""
+    if len(line) <= MAX_LINE:
+        return line
+    ignored.add(f"what stands beyond the first {MAX_LINE:,} characters of a line", line)
+    return line[:MAX_LINE]
 
 
 def at_line(number: int) -> datetime:

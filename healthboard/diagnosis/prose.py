@@ -14,9 +14,9 @@ from healthboard.diagnosis.parsed import UNDATED, Parsed, at_line
 from healthboard.diagnosis.signals import CheckStatus, Event, Reading
 
 _NODES = r"(?:GPU |container |EC2 |worker )?(?:nodes|instances|hosts|machines)"
-_OF = re.compile(rf"\b(\d[\d,]*) (?:of|out of) (?:the )?(\d[\d,]*) {_NODES}\b", re.IGNORECASE)
+_OF = re.compile(rf"\b(\d[\d,]{{0,20}}) (?:of|out of) (?:the )?(\d[\d,]{{0,20}}) {_NODES}\b", re.IGNORECASE)
 _SOME = re.compile(
-    rf"(?<![\d,.] of )\b(\d[\d,]*) {_NODES}\b(?!.{{0,60}}\b(?:no|nothing|none|still on|fine|healthy|unaffected|quiet)\b)",
+    rf"(?<![\d,.] of )\b(\d[\d,]{{0,20}}) {_NODES}\b(?!.{{0,60}}\b(?:no|nothing|none|still on|fine|healthy|unaffected|quiet)\b)",
     re.IGNORECASE,
 )
 _EVERY = re.compile(r"\b(?:every|all|each) (?:\w+ ){0,3}(?:nodes?|instances?|hosts?|machines?)\b", re.IGNORECASE)

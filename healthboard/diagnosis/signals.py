@@ -151,7 +151,8 @@ class Thresholds:
     dark_after: timedelta = timedelta(minutes=30)
     repeat_window: timedelta = timedelta(hours=24)
     burst_gap: timedelta = timedelta(minutes=3)
-    xid45_hold: timedelta = timedelta(seconds=60)
+    #: a clean-up (Xid 45) belongs to an error that is no farther away than this, before it or after it
+    xid45_hold: timedelta = timedelta(minutes=5)
     #: readings older than this are no longer evidence (three missed collection rounds)
     stale_after: timedelta = timedelta(minutes=3)
     #: an application's fault or a passing note is shown this long after its last line

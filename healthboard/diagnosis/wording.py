@@ -9,7 +9,7 @@ _BEFORE = re.compile(
     r"(?<!gpu )(?<!device )(?<!index )(?<!card )(?<!node )(?<![\d.,])\b(?:0|zero) (?:\w+ )?)$", re.IGNORECASE
 )  # fmt: skip
 _AFTER = re.compile(
-    r"\w*\s*(?:flag|bit|status)?\s*(?:(?:[:=|]|is|was|are|were)\s*)?"
+    r"\w{0,40}\s{0,8}(?:flag|bit|status)?\s{0,8}(?:(?:[:=|]|is|was|are|were)\s{0,8})?"
     r"(?:(?<=[:=|\s])(?:no|none|0|false|n/a|ok|pass|healthy)\s*(?:$|[|,;.])|not (?:set|detected|found|present|exceeded|supported)\b)",
     re.IGNORECASE,
 )

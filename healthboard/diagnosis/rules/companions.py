@@ -23,7 +23,7 @@ def apply(evidence: Evidence, claims: Claims) -> None:
         _peer_access(claims, gpu)
     _nvlink_teardown(claims)
     _switch_and_gpu(claims)
-    _aftermath(claims)
+    _aftermath(evidence, claims)
     _closed(claims)
     _monitoring(claims)
 
@@ -153,12 +153,13 @@ def _switch_and_gpu(claims: Claims) -> None:
                 claim.role = "companion"
 
 
-def _aftermath(claims: Claims) -> None:
-    """45 follows its companion; what dies with a broken GPU is not the application's fault."""
-    numbered = [c for c in claims if c.code.startswith(("XID_", "SXID_"))]
+def _aftermath(evidence: Evidence, claims: Claims) -> None:
+    """45 follows a companion of about its time, on whichever GPU; what dies with a broken GPU is not the application's
+    fault."""
+    numbered = [c for c in claims if c.code.startswith(("XID_", "SXID_")) and c.code not in ("XID_45", "XID_154")]
     for claim in claims.of("XID_45"):
-        others = [c for c in numbered if c.code not in ("XID_45", "XID_154")]
-        if others:
+        named = any(e.attrs.get("caused_by") for e in claim.events)
+        if named or any(near(claim, other, evidence.thresholds.xid45_hold) for other in numbered):
             _companion(claim, "clean-up after the other error", "aftermath")
     broken = [c for c in claims if c.verdict is Verdict.HARDWARE and c.role == "own"]
     for claim in claims.of("XID_43", "XID_94", "XID_13", "XID_31"):
