@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
+import urllib.parse
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,6 +106,45 @@ def bind() -> str:
     if mode() == "aws":
         return read("HEALTHBOARD_BIND", f"127.0.0.1:{port()}")
     return f"127.0.0.1:{port()}"
+
+
+def url() -> str:
+    """Where people reach these pages, without a slash at the end: the links of messages begin so. Empty: not known."""
+    value = read("HEALTHBOARD_URL").rstrip("/")
+    if not value:
+        return f"http://{bind()}" if mode() == "sandbox" else next(iter(listed("HEALTHBOARD_ORIGINS")), "").rstrip("/")
+    parts = urllib.parse.urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise BadSetting(f"HEALTHBOARD_URL={value} must be like https://healthboard.example.com")
+    return value
+
+
+def smtp() -> dict[str, str | int | bool]:
+    """Django's settings of the mail server; no host: no e-mail. In the sandbox it can only be on loopback."""
+    host = read("HEALTHBOARD_SMTP_HOST").strip()
+    how = choice("HEALTHBOARD_SMTP_TLS", "starttls", ("starttls", "tls", "off"))
+    given = number("HEALTHBOARD_SMTP_PORT", 465 if how == "tls" else 587, least=1)
+    if given > 65535 or given != int(given):
+        raise BadSetting(f"HEALTHBOARD_SMTP_PORT={given:g} is not a port")
+    if host and mode() == "sandbox" and not loopback(host):
+        raise BadSetting(f"HEALTHBOARD_SMTP_HOST={host}: the sandbox reaches loopback only, such as 127.0.0.1")
+    return {
+        "EMAIL_HOST": host,
+        "EMAIL_PORT": int(given),
+        "EMAIL_HOST_USER": read("HEALTHBOARD_SMTP_USER"),
+        "EMAIL_HOST_PASSWORD": read("HEALTHBOARD_SMTP_PASSWORD"),
+        "EMAIL_USE_TLS": how == "starttls",
+        "EMAIL_USE_SSL": how == "tls",
+        "DEFAULT_FROM_EMAIL": read("HEALTHBOARD_MAIL_FROM", "healthboard@localhost"),
+    }
+
+
+def loopback(host: str) -> bool:
+    """True for a literal loopback address; a name could point anywhere."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def secret(name: str) -> str:

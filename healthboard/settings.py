@@ -145,6 +145,11 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
+#: links in messages begin so
+URL = config.url()
+globals().update(config.smtp())
+EMAIL_TIMEOUT = 10
+
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 LOGGING = {
     "version": 1,

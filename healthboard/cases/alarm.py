@@ -9,7 +9,7 @@ from django.db import transaction
 from healthboard import clock
 from healthboard.audit.record import digest, record
 from healthboard.fleet.models import Pulse
-from healthboard.notices.outbox import announce
+from healthboard.notices.outbox import announce, follow
 from healthboard.people.access import require
 from healthboard.people.actors import Actor
 from healthboard.refusals import Closed, Invalid
@@ -28,9 +28,13 @@ def keep(broken: list[str]) -> None:
         known[sentence] = before.get(sentence) or {"since": now.isoformat(), "seen_by": ""}
         if sentence not in before:
             announce(
-                key=f"invariant-{digest([sentence, now.isoformat()])[:32]}", kind="invariant", to="operators",
-                subject=sentence[:255], body=sentence, link="/system/#invariants",
+                key=f"invariant-{digest([sentence, now.isoformat()])[:32]}", kind="invariant", thread=_thread(sentence),
+                subject=sentence, body=sentence, link="/system/#invariants",
             )  # fmt: skip
+    for sentence in set(before) - set(known) if len(broken) <= MOST else ():
+        follow(
+            _thread(sentence), kind="invariant_holds", key=f"{_thread(sentence)}-{now.isoformat()}", subject=sentence
+        )
     row.at, row.ok, row.detail = now, not broken, {"broken": broken[:MOST], "count": len(broken), "known": known}
     row.save()
 
@@ -59,7 +63,16 @@ def acknowledge(actor: Actor, reason: str) -> None:
         known[sentence] |= {"seen_by": actor.name[:150], "reason": reason[:255]}
     row.detail = {**row.detail, "known": known}
     row.save(update_fields=["detail"])
+    for sentence in seen:
+        follow(
+            _thread(sentence), kind="invariant_seen", key=f"{_thread(sentence)}-seen-{clock.now().isoformat()}",
+            subject=f"{actor.name} has seen: {sentence}", body=reason,
+        )  # fmt: skip
     record("invariants.acknowledged", NAME, f"acknowledged: {reason}", actor=actor, payload={"broken": seen})
+
+
+def _thread(sentence: str) -> str:
+    return f"invariant:{digest(sentence)[:32]}"
 
 
 def _row() -> Pulse:

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.cases import evidence, groups, lifecycle
+from healthboard.cases import evidence, groups, lifecycle, telling
 from healthboard.cases import plan as plans
 from healthboard.cases.judge import judge, untouchable
 from healthboard.cases.models import Case, Decision
@@ -22,6 +22,7 @@ from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Breaker
 from healthboard.repairs.states import State as RepairState
+from healthboard.words import action as action_words
 
 KINDS = ("approve", "override", "dismiss", "snooze")
 SNOOZE_MOST_S = 7 * 86400
@@ -281,6 +282,12 @@ def _record(
     words = f"{decision.get_kind_display()} by {actor.name}" + (f": {reason}" if reason else "")
     lifecycle.audit(case, f"case.{kind}", f"{action} {words}".strip(), actor,
                      repair_id=repair.pk if repair else None, decision=decision.pk)  # fmt: skip
+    if outcome != "PENDING":
+        telling.tell(
+            case, "case_decided", key=f"case-decision-{decision.pk}", body=reason,
+            subject=f"{case.title}: {action_words(action).lower() + ', ' if action else ''}"
+            f"{decision.get_kind_display()} by {actor.name}",
+        )  # fmt: skip
     if kind in ("dismiss", "override"):  # any denial wins
         case.decisions.filter(outcome="PENDING").exclude(pk=decision.pk).update(
             outcome="REFUSED", outcome_why=f"{actor.name} decided otherwise"

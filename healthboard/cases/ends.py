@@ -5,11 +5,10 @@ from __future__ import annotations
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.cases import lifecycle
+from healthboard.cases import lifecycle, telling
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import Resolution, State
 from healthboard.fleet import record
-from healthboard.notices.outbox import announce
 from healthboard.people.actors import CLOCK, WORKER
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Repair
@@ -32,8 +31,10 @@ def expire(case_id: int) -> bool:
         plan={**case.plan, "changed": history[-10:]},
     )  # fmt: skip
     lifecycle.audit(case, "case.expired", "nobody answered in time: nothing was done", CLOCK)
-    announce(key=f"case-expired-{case.pk}-{case.plan_version}", kind="case_expired", to="operators",
-             subject=f"Nobody answered: {case.title}", link=f"/cases/{case.pk}/")  # fmt: skip
+    telling.tell(
+        case, "case_expired", key=f"case-expired-{case.pk}-{case.plan_version}",
+        subject=f"Nobody answered: {case.title}", body="Nothing was done. The question is put anew.",
+    )  # fmt: skip
     return True
 
 
@@ -78,7 +79,8 @@ def carry_back(repair: Repair) -> None:
     lifecycle.move(case, State.WAITING, WORKER, f"the repair ended: {repair.outcome.lower()}: {repair.outcome_why}")
     lifecycle.write(case, why_waiting=repair.outcome_why)
     if helped_not:
-        announce(key=f"repair-failed-{repair.pk}", kind="repair_failed", to="operators",
-                 subject=f"Repair of {repair.instance} failed: {repair.outcome}", body=repair.outcome_why,
-                 link=f"/cases/{case.pk}/")  # fmt: skip
+        telling.tell(
+            case, "repair_failed", key=f"repair-failed-{repair.pk}", to=repair.settings.get("notify"),
+            subject=f"Repair of {repair.instance} failed: {repair.outcome}", body=repair.outcome_why,
+        )  # fmt: skip
     record.look_again(repair.instance_id)

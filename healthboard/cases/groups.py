@@ -8,12 +8,11 @@ from typing import Any
 from django.db import transaction
 
 from healthboard.audit.record import digest
-from healthboard.cases import lifecycle
+from healthboard.cases import lifecycle, telling
 from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN, Resolution, State
 from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.models import Account, Instance
-from healthboard.notices.outbox import announce
 from healthboard.people.actors import WORKER, Actor
 from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
@@ -76,8 +75,7 @@ def _group_of(
             group, "case.opened", f"{group.title}: {why}", actor,
             members=[c.instance.instance_id for c in members] or victims,
         )  # fmt: skip
-        announce(key=f"correlated-{group.pk}", kind="breaker", to="operators", subject=group.title, body=why,
-                 link=f"/cases/{group.pk}/")  # fmt: skip
+        telling.tell(group, "breaker", key=f"correlated-{group.pk}", subject=group.title, body=why)
     elif new := sorted(set(victims) - set(group.victims)):
         lifecycle.write(group, victims=sorted({*victims, *group.victims}))
         lifecycle.audit(group, "case.victims", f"{len(new)} more instances are part of it", actor, victims=new)
@@ -92,8 +90,10 @@ def _spread(group: Case, breaker: Any, why: str, members: list[Case], actor: Act
         lifecycle.write(group, plan={**group.plan, "also": also}, plan_version=group.plan_version + 1)
         lifecycle.audit(group, "case.spread", f"it has spread: {breaker.where} is held as well: {why}", actor,
                         members=[c.instance.instance_id for c in members], breaker=breaker.pk)  # fmt: skip
-        announce(key=f"correlated-{group.pk}-{breaker.pk}", kind="breaker", to="operators", body=why,
-                 link=f"/cases/{group.pk}/", subject=f"It has spread to {breaker.where}: {group.title}"[:255])  # fmt: skip
+        telling.tell(
+            group, "breaker", key=f"correlated-{group.pk}-{breaker.pk}", body=why,
+            subject=f"It has spread to {breaker.where}: {group.title}",
+        )  # fmt: skip
     return group
 
 
@@ -151,8 +151,7 @@ def _open_storm(
         plan={"sentence": f"{SOFT}. It closes by itself when it is over.", "action": "HOLD", "scope": list(scope)},
     )  # fmt: skip
     lifecycle.audit(storm, "case.opened", f"{storm.title}: {why}", actor, members=members)
-    announce(key=f"storm-{storm.pk}", kind="storm", to="operators", subject=storm.title, body=why,
-             link=f"/cases/{storm.pk}/")  # fmt: skip
+    telling.tell(storm, "storm", key=f"storm-{storm.pk}", subject=storm.title, body=why)
     return storm
 
 
@@ -181,3 +180,6 @@ def join(case: Case, group: Case, actor: Actor) -> None:
     lifecycle.move(case, State.HELD, actor, f"held by correlated case {group.pk}")
     lifecycle.write(case, parent=group, expires_at=None, why_waiting=f"held: {group.title}")
     lifecycle.write(group, touch=True)
+    telling.follow(
+        case, "case_held", key=f"case-held-{case.pk}-{group.pk}", subject=f"{case.title}: held by case {group.pk}"
+    )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from healthboard import clock
+from healthboard import clock, words
 from healthboard.audit.record import record
+from healthboard.cases import telling
 from healthboard.cases.models import Case, Decision, Evidence
 from healthboard.cases.states import MOVES, OPEN, Resolution, State
 from healthboard.fleet.models import Instance
@@ -53,6 +54,10 @@ def close(case: Case, resolution: Resolution, note: str, actor: Actor) -> None:
     now = clock.now()
     write(case, resolution=str(resolution), resolution_note=note, closed_at=now, why_waiting="", expires_at=None)
     case.decisions.filter(outcome="PENDING").update(outcome="REFUSED", outcome_why=f"the case closed: {note}"[:500])
+    telling.follow(
+        case, "case_closed", key=f"case-closed-{case.pk}", subject=f"{case.title}: {words.RESOLUTIONS.get(resolution, resolution).lower()}",
+        body=note,
+    )  # fmt: skip
     if case.parent_id:
         write(case.parent, touch=True)
 

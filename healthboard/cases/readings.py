@@ -8,14 +8,15 @@ from typing import Any
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.cases import evidence, groups, lifecycle
+from healthboard.cases import evidence, groups, lifecycle, telling
 from healthboard.cases import plan as plans
 from healthboard.cases.judge import Judgement, judge
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.signals import Assessment, Verdict
 from healthboard.fleet.models import Instance, Owner
-from healthboard.notices.outbox import announce
+from healthboard.notices import outbox
+from healthboard.notices.kinds import OPERATORS
 from healthboard.people.actors import EVIDENCE, POLICY, WORKER
 from healthboard.policies.reading import BAD, GOOD, Reread
 from healthboard.repairs import brakes
@@ -23,6 +24,7 @@ from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Call, Repair
 from healthboard.repairs.states import OPEN as REPAIR_OPEN
 from healthboard.repairs.states import State as RepairState
+from healthboard.words import action as action_words
 
 
 @transaction.atomic
@@ -195,6 +197,10 @@ def _decide_by_policy(case: Case, instance: Instance, seen: Reread, judged: Judg
     lifecycle.audit(case, "case.decided", f"{judged.action} by policy: {judged.why}", POLICY, repair_id=repair.pk)
     lifecycle.move(case, State.DECIDED, POLICY, f"{judged.action} by policy")
     lifecycle.write(case, plan=plan, expires_at=None, why_waiting="", action=judged.action)
+    telling.tell(
+        case, "case_decided", key=f"case-decided-{case.pk}-{repair.pk}", to=seen.policy.values["notify"],
+        subject=f"{case.title}: {action_words(judged.action).lower()}, by policy", body=judged.why,
+    )  # fmt: skip
 
 
 def _waits(case: Case, why: str) -> None:
@@ -205,9 +211,9 @@ def _waits(case: Case, why: str) -> None:
 def _expect_answer(case: Case, values: dict[str, Any]) -> None:
     if case.expires_at is None:
         lifecycle.write(case, expires_at=clock.now() + timedelta(seconds=float(values["expiry_s"])))
-        announce(
-            key=f"case-waiting-{case.pk}-{case.plan_version}", kind="case_waiting", to="operators",
-            subject=f"{case.title}: {case.action.lower()}?", body=case.why, link=f"/cases/{case.pk}/",
+        telling.tell(
+            case, "case_waiting", key=f"case-waiting-{case.pk}-{case.expires_at.timestamp():.0f}",
+            subject=f"{case.title}: {action_words(case.action).lower()}?", body=case.why, to=values["notify"],
         )  # fmt: skip
 
 
@@ -271,9 +277,11 @@ def _tell_workload(instance: Instance, seen: Reread) -> None:
         if finding.verdict != Verdict.WORKLOAD:
             continue
         for workload in seen.workloads or ():
-            day = f"{clock.now():%Y-%m-%d}"
-            announce(
-                key=f"workload-{workload.pk}-{finding.code}-{instance.pk}-{day}", kind="workload",
-                to=f"workload:{workload.name}", subject=f"{finding.code} in {workload.name} on {instance}",
-                body=finding.why, link=f"/instances/{instance.pk}/",
+            hour = f"{finding.last or clock.now():%Y-%m-%dT%H}"  # told anew only where it happened anew
+            outbox.tally(
+                key=f"workload-{workload.pk}-{finding.code}-{hour}", code=finding.code, workload=workload.name,
+                instance=instance.instance_id, count=finding.count, why=finding.why,
+                link=f"/instances/{instance.pk}/", to=set(seen.policy.values["notify"]) - {OPERATORS},
+                account=instance.account.account_id, region=instance.region,
+                pool=instance.pool.name if instance.pool else "",
             )  # fmt: skip

@@ -10,7 +10,7 @@ from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.fleet.models import Account, Instance
 from healthboard.fleet.sources import watch_anew
-from healthboard.notices.outbox import announce
+from healthboard.notices.outbox import announce, follow
 from healthboard.people.access import why_not
 from healthboard.people.actors import Actor
 from healthboard.refusals import Closed, Invalid, NotAllowed, NotFound
@@ -79,8 +79,11 @@ def open_breaker(
         payload = {"kind": kind, "scope": [scope_kind, scope]}
         record("breaker.opened", f"breaker:{breaker.pk}", why, actor=actor, payload=payload)
         if kind != "CORRELATED":  # that one is told with its group case
-            announce(key=f"breaker-{breaker.pk}", kind="breaker", to="operators", body=why, link="/system/#breakers",
-                     subject=f"{breaker.title}: {breaker.where}")  # fmt: skip
+            announce(
+                key=f"breaker-{breaker.pk}", kind="breaker", body=why, link="/system/#breakers",
+                subject=f"{breaker.title}: {breaker.where}", thread=f"breaker:{breaker.pk}",
+                account=account.account_id, region=region, pool=scope if scope_kind == "pool" else "",
+            )  # fmt: skip
     return breaker
 
 
@@ -99,6 +102,10 @@ def release_breaker(breaker_id: int, actor: Actor, reason: str) -> Breaker:
     breaker.released_at, breaker.released_by, breaker.release_reason = clock.now(), actor.name[:150], reason[:255]
     breaker.save(update_fields=["released_at", "released_by", "release_reason"])
     record("breaker.released", f"breaker:{breaker.pk}", f"released: {reason}", actor=actor, payload={"reason": reason})
+    follow(
+        f"breaker:{breaker.pk}", key=f"breaker-released-{breaker.pk}", kind="breaker_released",
+        subject=f"{breaker.title}: {breaker.where}, released by {actor.name}", body=reason,
+    )  # fmt: skip
     if breaker.kind in ("AWS_ERRORS", "BLIND"):
         watch_anew(breaker.released_at, account=breaker.account, region=breaker.region)
     return breaker

@@ -13,10 +13,11 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 
-from healthboard import clock
+from healthboard import clock, words
 from healthboard.audit import heads
 from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
+from healthboard.notices import outbox
 from healthboard.people.access import why_not
 from healthboard.people.actors import WORKER, Actor
 from healthboard.policies.models import PolicyVersion
@@ -252,6 +253,7 @@ def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
     row.why_waiting = why
     row.save(update_fields=["facts", "why_waiting"])
     _move(row, State.ASKING, actor=WORKER, why=why)
+    _tell_asking(row, why, choices)
     wake("workers.verify.sweep")
     repair.refresh_from_db()
 
@@ -276,6 +278,14 @@ def finish(repair: Repair, state: State, outcome: str, why: str, *, actor: Actor
     row.save(update_fields=["outcome", "outcome_why", "why_waiting", "closed_at", "lease_until", "lease_owner"])
     _move(row, state, actor=actor, why=f"{outcome}: {why}")
     budget.release(row)
+    if not _case_of(row):  # what has a case is told with it
+        outbox.follow(
+            _thread(row),
+            key=f"repair-ended-{row.pk}",
+            kind="repair_ended",
+            subject=f"{_words(row)}: {outcome}",
+            body=why,
+        )
     wake("workers.verify.sweep")
     wake("workers.repair.sweep")
     repair.refresh_from_db()
@@ -367,6 +377,10 @@ def answer(repair_id: int, *, actor: Actor, choice: str, reason: str) -> None:
     _audit(row, "repair.answered", f"{actor.name}: {known[choice]['title']} – {reason}", actor, choice=choice)
     to = State.UNDOING if row.step.startswith("undo_") else State.RUNNING
     _move(row, to, actor=actor, why=known[choice]["title"])
+    outbox.follow(
+        _thread(row), key=f"repair-answered-{row.pk}-{row.fence}", kind="repair_answered", body=reason,
+        subject=f"{_words(row)}: {known[choice]['title']}, by {actor.name}",
+    )  # fmt: skip
     wake("workers.repair.advance", row.pk)
 
 
@@ -409,6 +423,32 @@ def _end(row: Repair, state: str, note: str) -> None:
     running.state, running.note, running.ended_at = state, note, clock.now()
     running.save(update_fields=["state", "note", "ended_at"])
     _audit(row, "repair.step", f"{running.name}: {note or state.lower()}", WORKER, step=running.name, state=state)
+
+
+def _tell_asking(row: Repair, why: str, choices: list[dict[str, str]]) -> None:
+    kind = "verify_failed" if row.step == "verify" else "repair_asks"
+    at = row.instance
+    outbox.announce(
+        key=f"{kind}-{row.pk}-{row.fence}", kind=kind, subject=f"{_words(row)}: {why}", body=why,
+        link=f"/repairs/{row.pk}/", thread=_thread(row), to=row.settings.get("notify") or [outbox.OPERATORS],
+        account=at.account.account_id, region=at.region, pool=row.pool.name if row.pool else "",
+        workloads=_workload_names(row),
+        facts={"Machine": at, "Step": row.step, "Answers": "; ".join(choice["title"] for choice in choices)},
+    )  # fmt: skip
+
+
+def _words(row: Repair) -> str:
+    return f"{words.action(row.action)} {row.instance}"
+
+
+def _case_of(row: Repair) -> int | None:
+    return getattr(getattr(row, "decision", None), "case_id", None)
+
+
+def _thread(row: Repair) -> str:
+    """What is told of a repair belongs to the matter of its case, where it has one."""
+    case = _case_of(row)
+    return f"case:{case}" if case else f"repair:{row.pk}"
 
 
 def _for_person(repair_id: int, actor: Actor, verb: str) -> Repair:

@@ -29,7 +29,7 @@ def look() -> str:
         if not AuditRow.objects.filter(verb=VERB, subject=subject).exists():
             brakes.stop_by_itself(RESTORED, f"RESTORED: {why}. Compare with AWS, then release.")
             record(VERB, subject, why, actor=RESTORED)
-            announce(key=f"restored-{head.hash}", kind="restored", to="operators", link="/system/",
+            announce(key=f"restored-{head.hash}", kind="restored", thread=f"restored:{head.hash}", link="/system/",
                      subject="The database was put back: everything is stopped", body=why)  # fmt: skip
             return why
         if stopped:
