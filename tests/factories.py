@@ -507,3 +507,23 @@ def audit(verb: str, summary: str, *, by: Actor, **about: Any):
 
     with transaction.atomic():
         return record(verb, about.pop("subject", "test"), summary, actor=by, **about)
+
+
+def recording(on: Instance, cards: list[Gpu], *, samples: int = 60, step_s: float = 15, end: float = 170):
+    """A flight recording as a node sends it: the first card of the bad ones warms up and starts to replay."""
+    sick = next((card.uuid for card in cards if card.status != "ok"), cards[0].uuid)
+    rows = []
+    for n in range(samples):
+        late = max(n - samples * 2 // 3, 0)
+        gpus = {
+            card.uuid: {
+                "temperature_c": 55 + card.index + (late if card.uuid == sick else n % 3), "power_w": 640.5 - late * 9,
+                "utilization_pct": 97, "clock_event_reasons": 0x60 if late and card.uuid == sick else 0,
+                "pcie_replay": late // 3 if card.uuid == sick else 0, "ecc_volatile_corrected": n // 20,
+                "ecc_volatile_uncorrected": 0, "row_remap_uncorrectable": None,
+            }
+            for card in cards
+        }  # fmt: skip
+        rows.append({"at": f"{ago(end + (samples - n) * step_s):%Y-%m-%dT%H:%M:%S.%f}Z", "gpus": gpus})
+    text = f"{samples} samples before the trouble"
+    return event(on, "FLIGHT_RECORDER", at=ago(end), source="node", text=text, attrs={"samples": rows}, backlog=True)

@@ -7,12 +7,13 @@ from typing import Any
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 
 from healthboard import clock
-from healthboard.approve import says
+from healthboard.approve import machine, plots, says, sentence
 from healthboard.approve.answers import KINDS, allowed_kinds
 from healthboard.approve.web import may
-from healthboard.cases import queries
+from healthboard.cases import precedent, queries
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
 from healthboard.fleet import queries as fleet
@@ -20,7 +21,7 @@ from healthboard.fleet.evidence import thresholds_of
 from healthboard.pages import live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
-from healthboard.repairs import waiting
+from healthboard.repairs import history, waiting
 from healthboard.repairs.progress import progress
 
 
@@ -57,6 +58,8 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
     assessment = outlook.of_json(kept)
     limits = thresholds_of(evidence.inputs) if evidence else None
     instance = found.instance
+    victims = fleet.by_ids(found, found.victims)
+    gpus = fleet.gpus(instance) if instance else []
     return {
         "case": found,
         "instance": instance,
@@ -65,25 +68,51 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "findings": assessment.findings if assessment else [],
         "outlook": outlook.outlook(assessment, thresholds=limits) if assessment and limits and found.open else [],
         "evidence": evidence,
-        "says": says.rows([found.code, *found.codes]),
-        "gpus": fleet.gpus(instance) if instance else [],
+        "says": says.rows([found.code, *found.codes]) if not found.by_hand else [],
+        "picture": machine.picture(gpus, instance.gpus_expected, found.gpu) if instance else None,
+        "neighbours": machine.neighbours(instance, found.code) if instance and not found.by_hand else {},
+        "recording": plots.of_case(found, gpus),
+        "plots_at": f"{reverse('case_recorder', args=[found.pk])}?",
+        "job": sentence.in_job_terms(told, len(victims)) if (told := sentence.standing(found)) else "",
+        "first_fault": sentence.first_fault(assessment, found, gpus) if instance else None,
         "checks": fleet.checks(instance) if instance else [],
         "events": fleet.events(instance, 20) if instance else [],
         "requests": fleet.requests(instance, 5) if instance else [],
-        "victims": fleet.by_ids(found, found.victims),
+        "victims": victims,
         "members": queries.members(found) if found.instance is None else [],
         "decisions": decisions,
         "repair": newest,
         "progress": progress(newest) if newest else [],
         "undo_until": newest.not_before if newest and _undoable(found, newest) else None,
         "undo_why_not": may(request, "undo", found),
-        "precedent": queries.precedent(found),
+        "precedent": precedent.of(found) if not found.by_hand else None,
+        **_expected(found, newest),
         "timeline": queries.timeline(found, repairs),
         "answers": allowed_kinds(request, found),
         "kinds": KINDS,
         "release_why_not": may(request, "release", found),
         "impact": queries.impact(found),
         "waiting": waiting.waiting_for(instance, found, newest) if found.open else [],
+    }
+
+
+def _expected(found: Case, repair: Any) -> dict[str, Any]:
+    """What history says of the plan: how long such repairs took, and how the last launch of this type came out."""
+    instance = found.instance
+    if instance is None or not found.open:
+        return {}
+    action = repair.action if repair is not None and repair.closed_at is None else found.action
+    pool = found.pool
+    launch = (
+        history.last_launch(found.account_id, found.region, instance.instance_type) if action == "REPLACE" else None
+    )
+    used = found.plan.get("budget") or {}
+    size, out = used.get("size"), used.get("out")
+    return {
+        "took_before": history.took(action, instance.owner, found.pool_id, pool.name if pool else ""),
+        "last_launch": launch,
+        # with this one out as well; one that is out already is counted
+        "stay": max(size - out - instance.serving, 0) if isinstance(size, int) and isinstance(out, int) else None,
     }
 
 

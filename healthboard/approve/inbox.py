@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import QuerySet
@@ -9,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from healthboard import clock
 from healthboard.approve.web import may
-from healthboard.cases import queries
+from healthboard.cases import queries, standstill, urgency
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.exports import FORMATS, export
@@ -49,17 +50,25 @@ def seen(request: HttpRequest) -> QuerySet[Case]:
 def context(request: HttpRequest, tab: str) -> dict[str, Any]:
     counts = queries.tab_counts(seen(request))
     cases = list(queries.tab(seen(request), tab)[: MOST if tab == "waiting" else PAGE_SIZE])
-    repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired") else {}
+    repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired", "itself") else {}
+    waiting = tab == "waiting"
+    standing, worse = (standstill.of_cases(cases), urgency.worsening(cases)) if waiting else ({}, {})
     allowed: dict[Any, str | None] = {}
     rows = []
     for case in cases:
         scope = (case.account_id, case.region, case.pool_id)
         if scope not in allowed:
             allowed[scope] = may(request, "decide", case)
-        rows.append(queries.Row(case, allowed[scope], *queries.impact(case), repair=repairs.get(case.pk)))
-    if tab == "waiting":
+        rows.append(
+            queries.Row(
+                case, allowed[scope], *queries.impact(case), repair=repairs.get(case.pk),
+                standing=standing.get(case.pk), worse=worse.get(case.pk, ""),
+            )
+        )  # fmt: skip
+    if waiting:
         now = clock.now()
-        rows.sort(key=lambda row: queries.urgency(row, now))
+        rows.sort(key=lambda row: urgency.key(row, now))
+        rows = [replace(row, reasons=tuple(urgency.reasons(row, now))) for row in rows[:PAGE_SIZE]] + rows[PAGE_SIZE:]
     mine = sum(1 for row in rows if row.why_not is None)
     return {
         "tab": tab,

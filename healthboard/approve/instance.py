@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 
-from healthboard.approve import says
+from healthboard.approve import machine, plots, says
 from healthboard.cases import by_hand
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
@@ -15,7 +17,7 @@ from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.pages import live, page
 from healthboard.people import access
-from healthboard.policies.reading import reread
+from healthboard.policies.reading import Reread, reread
 from healthboard.refusals import NotFound
 from healthboard.repairs import waiting
 from healthboard.repairs.models import Repair
@@ -48,6 +50,7 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
     open_case = next((case for case in cases if case.open), None)
     open_repair = next((repair for repair in repairs if repair.closed_at is None), None)
     seen = reread(found) if found.gone_at is None else None
+    gpus, focus = fleet.gpus(found), _focus(seen)
     return {
         "instance": found,
         "assessment": seen.assessment if seen else None,
@@ -61,7 +64,11 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
         "repair": open_repair,
         "waiting": waiting.waiting_for(found, open_case, open_repair),
         "checks": fleet.checks(found),
-        "gpus": fleet.gpus(found),
+        "gpus": gpus,
+        "picture": machine.picture(gpus, found.gpus_expected, focus),
+        "neighbours": machine.neighbours(found, found.verdict_code),
+        "recording": plots.of_instance(found, gpus, focus),
+        "plots_at": f"{reverse('instance_recorder', args=[found.pk])}?{urlencode({'gpu': focus})}",
         "tasks": fleet.tasks(found),
         "events": fleet.events(found, 50),
         "intervals": fleet.intervals(found, 40),
@@ -71,3 +78,9 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
         "repairs": repairs,
         "replaces": Repair.objects.filter(replacement=found).select_related("instance").first(),
     }
+
+
+def _focus(seen: Reread | None) -> str:
+    """The GPU of the decisive finding."""
+    primary = seen.assessment.primary if seen else None
+    return (primary.gpu or "") if primary else ""

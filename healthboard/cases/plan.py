@@ -206,6 +206,10 @@ def _undo(action: str) -> str:
 
 def if_nobody_answers(instance: Instance, judged: Judgement) -> str:
     if judged.untouchable:
+        if instance.owner == Owner.ECS and instance.pool and instance.pool.auto_repair:
+            return (
+                "ECS Managed Instances replaces it by itself once its own health check fails; healthboard records it."
+            )
         return "healthboard does nothing here."
     if judged.watch:
         return "Its group replaces it by itself, without draining it."

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
 
 from healthboard import clock, words
 from healthboard.audit.models import AuditRow
+from healthboard.cases import urgency
 from healthboard.cases.models import Case, Decision
+from healthboard.cases.standstill import Standstill
 from healthboard.cases.states import State
 from healthboard.repairs.models import Repair, Step
 
@@ -22,6 +24,7 @@ TABS = {
     "waiting": ("Waiting", "Nothing waits for a person."),
     "running": ("Running", "No repair is scheduled or under way."),
     "failed": ("Failed verification", "No open case has a repair behind it that did not help."),
+    "itself": ("Repaired by itself today", "Policies repaired nothing since midnight UTC."),
     "repaired": ("Repaired today", "Nothing was repaired since midnight UTC."),
     "held": ("Held by a breaker", "No case is held."),
     "snoozed": ("Snoozed", "No case is snoozed."),
@@ -30,11 +33,13 @@ TABS = {
 
 
 def _tab_filters(now: datetime) -> dict[str, Q]:
+    by_policy = Decision.objects.filter(case=OuterRef("pk"), kind="auto", undone_at=None, repair__isnull=False)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return {
         "waiting": Q(state=State.WAITING),
         "running": Q(state=State.DECIDED),
         "failed": Q(closed_at=None, tries__gt=0),
+        "itself": Q(state=State.CLOSED, resolution__in=words.HELPED, closed_at__gte=midnight) & Q(Exists(by_policy)),
         "repaired": Q(state=State.CLOSED, resolution__in=words.HELPED, closed_at__gte=midnight),
         "held": Q(state=State.HELD),
         "snoozed": Q(state=State.SNOOZED),
@@ -69,6 +74,9 @@ class Row:
     gpus: int
     workloads: list[str]
     repair: Repair | None = None
+    standing: Standstill | None = None  # the jobs behind it
+    worse: str = ""  # in which way it gets worse
+    reasons: tuple[urgency.Reason, ...] = ()  # why it stands where it stands
 
 
 def impact(case: Case) -> tuple[int, int, list[str]]:
@@ -80,22 +88,6 @@ def impact(case: Case) -> tuple[int, int, list[str]]:
     if tasks is None:
         tasks = case.instance.tasks_running
     return tasks, case.instance.gpus_expected or 0, names or [w.name for w in case.workloads.all()]
-
-
-def urgency(row: Row, now: datetime) -> tuple[Any, ...]:
-    """Sort key, most urgent first: mine before others', a group before one, about to expire, then what stands still."""
-    case = row.case
-    left = (case.expires_at - now).total_seconds() if case.expires_at else 1e9
-    soon = left < 600
-    return (
-        row.why_not is not None,
-        case.verdict != "CORRELATED",
-        not soon,
-        left if soon else 0,
-        case.verdict != "HARDWARE",
-        -(row.tasks * 8 + row.gpus),
-        case.opened_at,
-    )
 
 
 def latest_repairs(cases: Iterable[Case]) -> dict[int, Repair]:
@@ -131,29 +123,6 @@ def members(case: Case) -> list[Case]:
     return list(
         case.members.select_related("instance", "pool", "account").order_by("closed_at", "instance__instance_id")[:100]
     )
-
-
-def precedent(case: Case) -> dict[str, Any]:
-    """What was done before for the same code on the same instance type, and whether it helped: newest ten, and sums."""
-    if case.instance is None:
-        same = Case.objects.filter(instance=None)
-    else:
-        same = Case.objects.filter(instance__instance_type=case.instance.instance_type)
-    same = same.filter(code=case.code, state=State.CLOSED).exclude(pk=case.pk)
-    sums = same.aggregate(
-        total=Count("pk"),
-        helped=Count("pk", filter=Q(resolution__in=words.HELPED)),
-        dismissed=Count("pk", filter=Q(resolution="DISMISSED")),
-        cleared=Count("pk", filter=Q(resolution="CLEARED")),
-    )
-    overridden = (
-        Decision.objects.filter(case__in=same, kind="override", undone_at=None).values("case").distinct().count()
-    )
-    rows = list(same.select_related("instance").prefetch_related("decisions__repair").order_by("-closed_at")[:10])
-    for row in rows:
-        kept = [d for d in row.decisions.all() if d.undone_at is None and d.kind != "snooze"]
-        row.last_decision = kept[-1] if kept else None
-    return {"rows": rows, "overridden": overridden, **sums}
 
 
 @dataclass(frozen=True, slots=True)

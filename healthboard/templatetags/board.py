@@ -114,6 +114,11 @@ def lasted(start: datetime | None, end: datetime | None) -> str:
 
 
 @register.filter
+def span(seconds: float | None) -> str:
+    return words.span(seconds) if seconds is not None else "unknown"
+
+
+@register.filter
 def get(mapping: Any, key: Any) -> Any:
     return mapping.get(key) if hasattr(mapping, "get") else None
 

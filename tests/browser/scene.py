@@ -84,6 +84,9 @@ def _waiting(found: dict, train, solo, nightly) -> None:
         sick, "XID_45", gpu=gpus[3].uuid, at=make.ago(174), text="NVRM: Xid (PCI:0000:3d:00): 45, pid=4711, Ch 00000008"
     )
     _say(sick, ACCELERATED_COMPUTE="OK")
+    make.recording(sick, gpus)
+    for one in (sick, *found["fleet"][2:6:2]):
+        make.task(one, make.workload("pretrain", "FAMILY"), job="pretrain/run-7", started_at=make.ago(90000))
     for days, resolution in ((9, "REPAIRED"), (20, "DISMISSED"), (31, "REPAIRED")):
         old = make.case(
             make.instance(train, gone_at=make.ago(86400 * days)),
@@ -104,6 +107,7 @@ def _waiting(found: dict, train, solo, nightly) -> None:
         title="GPU 3 of 8 stopped answering the driver (Xid 119)",
         gpu=gpus[3].uuid,
         codes=["XID_119", "XID_45"],
+        victims=[one.instance_id for one in found["fleet"][2:6:2]],
         why="The GPU's system processor timed out three times within a minute. "
         "EKS reboots, ECS does not act, NVIDIA says reset: sources disagree.",
     )

@@ -126,6 +126,37 @@ def test_what_is_mine_and_urgent_stands_first(home, log_in):
     assert person.get("/").context["mine"] == 3
 
 
+def test_jobs_that_stand_still_come_first_then_what_gets_worse_and_the_row_says_so(home, log_in):
+    job = make.workload("pretrain", "FAMILY")
+    root, mate, needed = (make.instance(home) for _ in range(3))
+    for on in (root, mate):
+        make.task(on, job, job="pretrain/7", started_at=make.ago(9000))
+    for on in (needed, make.instance(home), make.instance(home)):
+        make.task(on, job, job="pretrain/8")
+    big = make.case(make.instance(home), plan={"tasks_total": 40}, verdict="HARDWARE")
+    worse = make.case(make.instance(home), code="XID_48", opened_at=make.ago(900))
+    make.event(worse.instance, "XID_48", at=make.ago(60))
+    stake = make.case(needed)
+    still = make.case(root, victims=[mate.instance_id, "i-0123456789abcdef0"])
+    rows = log_in("operator").get("/").context["rows"]
+    assert [row.case.pk for row in rows] == [still.pk, stake.pk, worse.pk, big.pk]
+    assert [[reason.text for reason in row.reasons] for row in rows] == [
+        ["1 job stands still: 2 nodes, 16 GPUs idle"], ["1 job on 3 nodes, 24 GPUs needs it"],
+        ["getting worse: XID_48 again 60 s ago"], [],
+    ]  # fmt: skip
+    make.task(mate, make.workload("other"), job="other/1", started_at=make.ago(1))  # it has new work by now
+    rows = log_in("operator").get("/").context["rows"]
+    assert rows[0].reasons[0].text == "1 job stands still: 1 node, 8 GPUs idle"
+
+
+def test_what_policies_repaired_today_is_counted_apart(home, log_in):
+    for kind in ("auto", "approve"):
+        case = make.case(make.instance(home), state="CLOSED", resolution="REPAIRED")
+        make.decision(case, make.person(), kind, repair=make.repair(case.instance, state="SUCCEEDED"))
+    tabs = {name: count for name, _, count in log_in("viewer").get("/").context["tabs"]}
+    assert (tabs["itself"], tabs["repaired"]) == (1, 2)
+
+
 @pytest.mark.parametrize("address", ["/fleet/", "/", "/repairs/", "/audit/", "/system/", "/?tab=running"])
 def test_queries_do_not_grow_with_the_rows(home, log_in, address):
     client = log_in("viewer")
