@@ -96,4 +96,12 @@ def unpack(word: str, length: int) -> list[Any] | None:
         key = json.loads(base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)))
     except (ValueError, UnicodeDecodeError):
         return None
-    return key if isinstance(key, list) and len(key) == length else None
+    fits = isinstance(key, list) and len(key) == length and all(map(_storable, key))
+    return key if fits else None
+
+
+def _storable(value: Any) -> bool:
+    """Whether a database would take it: a plain value, and no text that PostgreSQL refuses."""
+    if not isinstance(value, str):
+        return value is None or isinstance(value, (int, float))
+    return "\0" not in value and value == value.encode("utf-8", "replace").decode()

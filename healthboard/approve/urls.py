@@ -1,6 +1,19 @@
 from django.urls import path
 
-from healthboard.approve import answers, bulk, by_hand, case, condemned, explain, inbox, instance, look, plots, system
+from healthboard.approve import (
+    answers,
+    bulk,
+    by_hand,
+    case,
+    condemned,
+    explain,
+    find,
+    inbox,
+    instance,
+    look,
+    plots,
+    system,
+)
 
 urlpatterns = [
     path("", inbox.inbox, name="inbox"),
@@ -25,6 +38,7 @@ urlpatterns = [
     path("system/pauses/<int:pk>/end/", system.end_pause, name="end_pause"),
     path("condemned/", condemned.condemned, name="condemned"),
     path("condemned/<int:pk>/lift/", condemned.lift, name="lift"),
+    path("find/", find.find, name="find"),
     path("explain/", explain.explain, name="explain"),
     path("look/", look.look, name="look"),
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db.models import Case, Count, F, FilteredRelation, IntegerField, Max, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
@@ -27,6 +29,10 @@ FILTERS = {
     "account": "account__account_id",
     "region": "region",
 }
+#: filter in the address -> column of the tasks that an instance runs
+OF_TASKS = {"workload": "workload__name", "job": "job"}
+#: every parameter that says which rows, in the order of an address
+PARAMS = ("q", *FILTERS, *OF_TASKS, "stage", "gone")
 _RANK = Case(
     *[When(verdict=str(verdict), then=Value(rank)) for rank, verdict in enumerate(VERDICT_ORDER)],
     default=Value(9), output_field=IntegerField(),
@@ -40,6 +46,9 @@ SORTS: dict[str, Any] = {
     "type": F("instance_type"),
     "tasks": F("tasks_running"),
     "since": Coalesce("verdict_since", "first_seen_at"),
+    "cluster": Coalesce("cluster__name", Value("")),
+    "driver": F("driver_version"),
+    "launched": Coalesce("launched_at", "first_seen_at"),
 }
 STAGES = ("waiting", "asking", "held", "snoozed", "observed", "scheduled", "running", "undoing", "decided", "none")
 
@@ -62,7 +71,7 @@ def _stage_filter(name: str) -> Q:
 
 
 def instances(seen: QuerySet[Instance], params: dict[str, str]) -> QuerySet[Instance]:
-    """Instances among `seen` by the filters of an address: `FILTERS`, `q`, `stage` and `gone`; an unknown value matches nothing."""
+    """Instances among `seen` by the filters of an address (`PARAMS`); an unknown value matches nothing."""
     rows = seen.annotate(
         open_case=FilteredRelation("cases", condition=Q(cases__closed_at=None)),
         open_repair=FilteredRelation("repairs", condition=Q(repairs__closed_at=None)),
@@ -72,6 +81,9 @@ def instances(seen: QuerySet[Instance], params: dict[str, str]) -> QuerySet[Inst
     for name, column in FILTERS.items():
         if value := params.get(name):
             rows = rows.filter(**{column: value})
+    for name, column in OF_TASKS.items():
+        if value := params.get(name):
+            rows = rows.filter(pk__in=Task.objects.filter(**{column: value}).values("instance"))
     if params.get("stage") in STAGES:
         rows = rows.filter(_stage_filter(params["stage"]))
     for word in (params.get("q") or "").split()[:5]:
@@ -114,12 +126,14 @@ def shown(rows: QuerySet[Instance]) -> QuerySet[Instance]:
 
 
 def in_order(rows: QuerySet[Instance], sort: str, after: list[Any] | None) -> QuerySet[Instance]:
-    """Ordered by `sort` (a leading minus reverses), continued after the key of the last row shown."""
+    """Ordered by `sort` (a leading minus reverses), continued after the key of the last row shown; a key that is of
+    another order than this one is left out of account."""
     down, name = sort.startswith("-"), sort.lstrip("-")
     rows = rows.annotate(sort_key=SORTS.get(name, SORTS["health"]))
     if after is not None:
         beyond = "lt" if down else "gt"
-        rows = rows.filter(Q(**{f"sort_key__{beyond}": after[0]}) | Q(sort_key=after[0], pk__gt=after[1]))
+        with contextlib.suppress(TypeError, ValueError, OverflowError, ValidationError):
+            rows = rows.filter(Q(**{f"sort_key__{beyond}": after[0]}) | Q(sort_key=after[0], pk__gt=after[1]))
     return rows.order_by("-sort_key" if down else "sort_key", "pk")
 
 
@@ -140,18 +154,21 @@ def health_counts(seen: QuerySet[Instance], params: dict[str, str]) -> list[tupl
 
 
 def choices(seen: QuerySet[Instance]) -> dict[str, list[str]]:
-    """Values that the filters offer."""
-    live = seen.filter(gone_at=None)
-    columns = {name: column for name, column in FILTERS.items() if name != "health"}
-    return {
-        name: sorted(v for v in live.order_by().values_list(column, flat=True).distinct() if v)
-        for name, column in columns.items()
-    }
+    """Values that the filters offer; one look at the fleet for all of them."""
+    names = [name for name in FILTERS if name != "health"]
+    live = seen.filter(gone_at=None).order_by().values_list(*(FILTERS[name] for name in names)).distinct()
+    found: list[set[str]] = [set() for _ in names]
+    for row in live:
+        for values, value in zip(found, row, strict=True):
+            values.add(value)
+    return {name: sorted(value for value in values if value) for name, values in zip(names, found, strict=True)}
 
 
 def fleet_version() -> list[Any]:
-    """Cheap values that change whenever the table would."""
-    live = Instance.objects.aggregate(n=Count("pk"), seen=Max("seen_at"), read=Max("evaluated_at"), gone=Max("gone_at"))
+    """Cheap values that change whenever the table or the map would."""
+    live = Instance.objects.aggregate(
+        n=Count("pk"), seen=Max("seen_at"), read=Max("evaluated_at"), gone=Max("gone_at"), evidence=Max("evidence_at")
+    )
     cases = Instance.cases.rel.related_model.objects.aggregate(at=Max("changed_at"), pk=Max("pk"))
     repairs = Instance.repairs.rel.related_model.objects.filter(closed_at=None).values_list("pk", "state", "step")
     return [live, cases, list(repairs[:500])]
@@ -177,6 +194,11 @@ def as_dict(row: Instance) -> dict[str, Any]:
         "agent_connected": row.agent_connected,
         "gpus": row.gpus_expected,
         "tasks": row.tasks_running,
+        "private_ip": row.private_ip,
+        "driver": row.driver_version,
+        "image": row.image_id,
+        "purchase": row.purchase,
+        "launched_at": row.launched_at,
         "seen_at": row.seen_at,
         "node_seen_at": row.node_seen_at,
     }

@@ -1,47 +1,55 @@
-"""The fleet as a table; the same rows as CSV and JSON."""
+"""The fleet as a table and as a map, with the same filters; the same rows as CSV and JSON; saved views of both."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from django.contrib import messages
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.http import require_POST
 
 from healthboard import pages
 from healthboard.exports import FORMATS, export
-from healthboard.fleet import queries
+from healthboard.fleet import columns, drawing, queries
 from healthboard.fleet.models import Instance
-from healthboard.people import access
+from healthboard.people import access, saved
+from healthboard.people.models import SavedView
+from healthboard.people.web import actor_of
 from healthboard.words import VERDICTS
 
 #: rows of an export; a fleet beyond it is exported in parts, by filters
 MOST = 20_000
-COLUMNS = (
-    ("instance", "Instance"),
-    ("health", "Health"),
-    ("", "Stage"),
-    ("pool", "Pool"),
-    ("zone", "Zone"),
-    ("type", "Type"),
-    ("tasks", "Tasks"),
-    ("since", "Since"),
-)
+#: page that keeps views -> the parameters that a view of it may hold
+KEPT = {"fleet": (*queries.PARAMS, "sort", "col"), "fleet_map": (*queries.PARAMS, "group")}
+
+
+def _params(request: HttpRequest) -> dict[str, str]:
+    return {name: request.GET.get(name, "").replace("\0", "").strip() for name in queries.PARAMS}
+
+
+def _seen(request: HttpRequest) -> QuerySet[Instance]:
+    return access.within(request.user, Instance.objects.all())
 
 
 @pages.page
 def fleet(request: HttpRequest) -> HttpResponse:
-    seen = access.within(request.user, Instance.objects.all())
-    params = {
-        name: request.GET.get(name, "").replace("\0", "").strip() for name in (*queries.FILTERS, "q", "stage", "gone")
-    }
+    if answer := _default_view(request, "fleet"):
+        return answer
+    seen, params = _seen(request), _params(request)
     sort = request.GET.get("sort") or "health"
     sort = sort if sort.lstrip("-") in queries.SORTS else "health"
     if (kind := request.GET.get("format")) in FORMATS:
         rows = queries.in_order(queries.shown(queries.instances(seen, params)), sort, None)[:MOST]
         return export("fleet", (queries.as_dict(row) for row in rows), kind)
     after = pages.unpack(request.GET.get("after", ""), 2)
-    mark = [queries.fleet_version(), request.GET.urlencode()]
-    return pages.live(request, "fleet.html", pages.version(mark), lambda: context(seen, params, sort, after))
+    mark = [queries.fleet_version(), request.GET.urlencode(), _views_mark(request, "fleet")]
+    return pages.live(
+        request, "fleet.html", pages.version(mark),
+        lambda: {**context(seen, params, sort, after), **_around(request, seen, params, "fleet")},
+    )  # fmt: skip
 
 
 def context(seen: QuerySet[Instance], params: dict[str, str], sort: str, after: list[Any] | None) -> dict[str, Any]:
@@ -56,14 +64,102 @@ def context(seen: QuerySet[Instance], params: dict[str, str], sort: str, after: 
         "rows": rows,
         "next": pages.pack([rows[-1].sort_key, rows[-1].pk]) if more else "",
         "paged": after is not None,
-        "params": params,
-        "filtered": any(params.values()),
         "sort": sort,
-        "columns": COLUMNS,
         "counts": counts,
         "total": sum(n for _, n in counts),
         "matching": dict(counts).get(params["health"], 0) if params["health"] else sum(n for _, n in counts),
+    }
+
+
+@pages.page
+def fleet_map(request: HttpRequest) -> HttpResponse:
+    if answer := _default_view(request, "fleet_map"):
+        return answer
+    seen, params = _seen(request), _params(request)
+    group = request.GET.get("group", "")
+    group = group if group in drawing.GROUPS else "zone"
+    drawn = drawing.drawn(seen, access.scope(request.user), params, group)
+    mark = [drawn.version, request.GET.urlencode(), _views_mark(request, "fleet_map")]
+    return pages.live(
+        request, "map.html", pages.version(mark),
+        lambda: {**_map(drawn, params, group), **_around(request, seen, params, "fleet_map")},
+    )  # fmt: skip
+
+
+def _map(drawn: drawing.Drawn, params: dict[str, str], group: str) -> dict[str, Any]:
+    def table_of(name: str) -> str:
+        return f"?{urlencode({key: value for key, value in {**params, group: name}.items() if value})}"
+
+    return {
+        "map": drawn,
+        "map_groups": [(one, table_of(one.name)) for one in drawn.groups],
+        "group": group,
+        "groups": list(drawing.GROUPS),
+        "counts": drawn.counts,
+        "total": sum(n for _, n in drawn.counts),
+        "matching": drawn.cells,
+    }
+
+
+def _around(request: HttpRequest, seen: QuerySet[Instance], params: dict[str, str], page: str) -> dict[str, Any]:
+    """What stands around both: filters with their choices, columns, saved views."""
+    shown = columns.chosen(request.GET.getlist("col"))
+    views = saved.of(request.user, page)
+    now = saved.clean(request.GET.urlencode(), KEPT[page])
+    return {
+        "params": params,
+        "filtered": any(params.values()),
         "choices": queries.choices(seen),
         "stages": queries.STAGES,
         "verdicts": list(VERDICTS),
+        "columns": columns.COLUMNS,
+        "shown_columns": [column for column in columns.COLUMNS if column.name in shown],
+        "show": dict.fromkeys(shown, True),
+        "cols": request.GET.getlist("col"),
+        "here": page,
+        "views": views,
+        "view": next((view for view in views if view.query == now), None) if now else None,
+        "query_now": now,
+        "carried": [(name, v) for name in KEPT[page] if name != "col" for v in request.GET.getlist(name) if v],
+        "may_share": access.somewhere(request.user, "decide"),
     }
+
+
+# --- saved views ---
+
+
+def _default_view(request: HttpRequest, page: str) -> HttpResponse | None:
+    """To the default view of whoever asks for the bare page; ``?view=none`` is the page without one."""
+    if request.GET or request.headers.get("HX-Request"):
+        return None
+    found = saved.default(request.user, page)
+    return HttpResponseRedirect(f"{reverse(page)}?{found.query}") if found and found.query else None
+
+
+def _views_mark(request: HttpRequest, page: str) -> list[Any]:
+    return [(view.pk, view.saved_at) for view in saved.of(request.user, page)]
+
+
+@pages.page
+@require_POST
+def save_view(request: HttpRequest) -> HttpResponse:
+    page = request.POST.get("page", "")
+    page = page if page in KEPT else "fleet"
+    query = saved.clean(request.POST.get("query", ""), KEPT[page])
+    given = request.POST.get("share", "")
+    row = saved.save(
+        actor=actor_of(request), page=page, name=request.POST.get("name", ""), query=query,
+        shared=given in ("shared", "default"), default=given == "default",
+        pool=request.POST.get("pool", "").replace("\0", "")[:255],
+    )  # fmt: skip
+    messages.success(request, f"View {row.name} saved.")
+    return HttpResponseRedirect(f"{reverse(page)}?{query or 'view=none'}", status=303)
+
+
+@pages.page
+@require_POST
+def remove_view(request: HttpRequest, pk: int) -> HttpResponse:
+    row: SavedView = saved.remove(pk, actor=actor_of(request))
+    messages.success(request, f"View {row.name} removed.")
+    page = row.page if row.page in KEPT else "fleet"
+    return HttpResponseRedirect(f"{reverse(page)}?view=none", status=303)

@@ -115,6 +115,14 @@ def within(
     return queryset.filter(where)
 
 
+def scope(user: Any, verb: str = "view") -> tuple[Any, ...]:
+    """What `within` shows a person, as a value: two people with the same one see the same rows."""
+    if user is None or not user.is_authenticated or not user.is_active:
+        return ()
+    grants = Grant.objects.filter(user=user, role__in=VERBS[verb][0])
+    return tuple(sorted(set(grants.values_list("account_id", "region", "pool")), key=str))
+
+
 def _covers(grant: Grant, number: str, region: str, pool: str) -> bool:
     if grant.account_id and grant.account.account_id != number:
         return False

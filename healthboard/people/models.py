@@ -65,3 +65,24 @@ class FailedLogin(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["address", "name", "at"], name="failed_login")]
+
+
+class SavedView(models.Model):
+    """A list's query string under a name; see `people.saved`, its only writer."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="saved_views")
+    page = models.CharField(max_length=20)  # name of the address: fleet, fleet_map
+    name = models.CharField(max_length=60)
+    query = models.CharField(max_length=2000, blank=True)
+    shared = models.BooleanField(default=False)
+    default = models.BooleanField(default=False)  # of `pool`, or of everybody
+    pool = models.CharField(max_length=255, blank=True)
+    saved_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "page", "name"], name="saved_view_unique"),
+            models.UniqueConstraint(
+                fields=["page", "pool"], condition=models.Q(default=True), name="saved_view_one_default"
+            ),
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ register = template.Library()
 
 
 @register.simple_tag
+@functools.lru_cache(1000, typed=True)  # a SafeString is another key than the same text
 def icon(name: str, label: str = "") -> SafeString:
     """A symbol of the sprite; decorative unless it gets a label."""
     address = f"{static('board/icons.svg')}#{name}"
@@ -26,6 +28,7 @@ def icon(name: str, label: str = "") -> SafeString:
 
 
 @register.simple_tag
+@functools.lru_cache(1000, typed=True)  # a SafeString is another key than the same text
 def mark(kind: str, value: str, *, bare: bool = False, word: str = "") -> SafeString:
     """Shape, word and colour of a value of `words.KINDS[kind]`; what is not known is shown grey, as it is."""
     value = str(value or "")
@@ -127,6 +130,19 @@ def get(mapping: Any, key: Any) -> Any:
 def address(context: template.Context, **change: Any) -> str:
     """This page's query string with some values changed; ``None`` removes one."""
     return pages.query(context["request"], **change)
+
+
+@register.simple_tag(takes_context=True)
+def sorted_head(context: template.Context, name: str, title: str, style: str = "", hint: str = "") -> SafeString:
+    """The head of a column that is sorted by `name` (empty: by nothing): a link that sorts, and turns what is sorted."""
+    now = context.get("sort", "")
+    text = format_html('<span title="{}">{}</span>', hint, title) if hint else title
+    order = {name: "ascending", f"-{name}": "descending"}.get(now, "") if name else ""
+    if name:
+        where = pages.query(context["request"], sort=f"-{name}" if now == name else name)
+        text = format_html('<a href="{}">{}</a>', where, text)
+    aria = format_html(' aria-sort="{}"', order) if order else ""
+    return format_html('<th scope="col"{}{}>{}</th>', format_html(' class="{}"', style) if style else "", aria, text)
 
 
 @register.filter

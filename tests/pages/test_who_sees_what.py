@@ -9,7 +9,18 @@ from healthboard.cases.models import Decision
 from healthboard.repairs.models import Switch
 from tests import factories as make
 
-LISTS = ["/", "/?tab=running", "/fleet/", "/repairs/", "/audit/", "/system/", "/condemned/", "/explain/"]
+LISTS = [
+    "/",
+    "/?tab=running",
+    "/fleet/",
+    "/repairs/",
+    "/audit/",
+    "/system/",
+    "/condemned/",
+    "/explain/",
+    "/fleet/map/",
+    "/find/",
+]
 
 
 @pytest.fixture

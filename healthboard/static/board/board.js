@@ -33,12 +33,12 @@
   const live = () => $("[data-live]");
   const isPoll = (event) => event.detail.elt && event.detail.elt.hasAttribute("data-live");
   function busy() {
-    // Whoever is about to act must not have the ground moved: an open dialog, a written reason, a selection, a row
-    // under the pointer, a cursor set by keys.
+    // Whoever is about to act must not have the ground moved: an open dialog, a written reason, a selection, a row or
+    // a cell under the pointer or the keys.
     const at = live();
     if (!at) return false;
     const field = document.activeElement;
-    return Boolean($("dialog[open]") || $("input[name=row]:checked", at) || $("tbody tr:hover", at)
+    return Boolean($("dialog[open]") || $("input[name=row]:checked", at) || $("tbody tr:hover, tbody tr:focus-within, .rack a:hover, .rack a:focus", at)
       || (field && at.contains(field) && field.matches("input, textarea, select")));
   }
   document.addEventListener("htmx:beforeRequest", (event) => {
@@ -166,7 +166,7 @@
     k: () => move(-1),
     x: () => { const box = $("tr.cursor input[type=checkbox]"); if (box) { box.checked = !box.checked; count(); } },
     p: () => live() && pause(!paused),
-    "/": () => ($("#filters input[type=search]") || $("#find"))?.focus(),
+    "/": () => $("#find")?.focus(),
     "?": () => $("#help")?.showModal(),
   };
   document.addEventListener("keydown", (event) => {
