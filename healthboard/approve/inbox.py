@@ -9,7 +9,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from healthboard import clock
-from healthboard.approve.web import may
 from healthboard.cases import queries, standstill, urgency
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
@@ -53,15 +52,13 @@ def context(request: HttpRequest, tab: str) -> dict[str, Any]:
     repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired", "itself") else {}
     waiting = tab == "waiting"
     standing, worse = (standstill.of_cases(cases), urgency.worsening(cases)) if waiting else ({}, {})
-    allowed: dict[Any, str | None] = {}
+    asked = access.asking(request.user, "decide")
     rows = []
     for case in cases:
-        scope = (case.account_id, case.region, case.pool_id)
-        if scope not in allowed:
-            allowed[scope] = may(request, "decide", case)
+        why_not = asked(account=case.account, region=case.region, pool=case.pool.name if case.pool else "")
         rows.append(
             queries.Row(
-                case, allowed[scope], *queries.impact(case), repair=repairs.get(case.pk),
+                case, why_not, *queries.impact(case), repair=repairs.get(case.pk),
                 standing=standing.get(case.pk), worse=worse.get(case.pk, ""),
             )
         )  # fmt: skip

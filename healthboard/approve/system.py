@@ -84,7 +84,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
 
 def _may(request: HttpRequest) -> dict[str, str | None]:
     """Per form: None, or why this person may not send it."""
-    may = {verb: access.why_not(request.user, verb) for verb in ("stop", "resume", "release", "pause", "decide")}
+    may = access.each(request.user, ("stop", "resume", "release", "pause", "decide"))
     return {**may, "acting": may["resume"] and "To switch acting on or off takes the role admin."}
 
 
@@ -97,21 +97,22 @@ def _here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
 def _breakers(request: HttpRequest) -> list[Breaker]:
     """The open ones, each with why this person may not release it, or None."""
     rows = list(_here(request, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"))
+    asked = access.asking(request.user, "release")
     for row in rows:
         pool = row.scope if row.scope_kind == "pool" else ""
-        row.why_not = access.why_not(request.user, "release", account=row.account, region=row.region, pool=pool)
+        row.why_not = asked(account=row.account, region=row.region, pool=pool)
     return rows
 
 
 def _budgets(request: HttpRequest) -> list[dict[str, Any]]:
     """Pools with their size, what is out, and what may be."""
-    policies, rows = matching.snapshots(), []
+    policies, values = matching.snapshots(), []
     seen = access.within(request.user, Pool.objects.all(), pool="name")
     for pool in seen.select_related("account", "cluster").order_by("account", "region", "name"):
         idle = matching.Target(pool.account.account_id, pool.region, pool.cluster.name, pool.name)
-        values = matching.combine(policies, [idle]).values
-        rows.append({"pool": pool, "used": budget.usage(pool, values)})
-    return rows
+        values.append((pool, matching.combine(policies, [idle]).values))
+    used = budget.usages(values)
+    return [{"pool": pool, "used": used[pool.pk]} for pool, _ in values]
 
 
 def _pulses(now: datetime) -> list[dict[str, Any]]:

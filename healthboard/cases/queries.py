@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from healthboard import clock, words
 from healthboard.audit.models import AuditRow
@@ -56,9 +57,10 @@ def tab_counts(seen: QuerySet[Case]) -> dict[str, int]:
 def tab(seen: QuerySet[Case], name: str) -> QuerySet[Case]:
     """Cases of one tab among `seen`, newest change first, with what a row shows."""
     rows = seen.filter(_tab_filters(clock.now())[name])
+    members = Case.objects.filter(parent=OuterRef("pk")).order_by().values("parent").annotate(n=Count("pk")).values("n")
     return (
         rows.select_related("account", "instance", "pool", "parent", "breaker", "policy_version__policy")
-        .annotate(member_count=Count("members", distinct=True))
+        .annotate(member_count=Coalesce(Subquery(members), 0))
         .prefetch_related("workloads")
         .order_by("-changed_at", "-pk")
     )

@@ -144,6 +144,11 @@ class Owner(models.TextChoices):
     UNKNOWN = "UNKNOWN", "unknown"
 
 
+def serves(state: str, ecs_status: str, agent_connected: bool | None) -> bool:
+    """Whether an instance with these values is in service; for `Instance.serving`, and for rows read without a model."""
+    return state == "running" and ecs_status == "ACTIVE" and agent_connected is True
+
+
 class Instance(Place):
     instance_id = models.CharField(max_length=32)
     cluster = models.ForeignKey(Cluster, null=True, on_delete=models.PROTECT)
@@ -208,7 +213,7 @@ class Instance(Place):
 
     @property
     def serving(self) -> bool:
-        return self.state == "running" and self.ecs_status == "ACTIVE" and self.agent_connected is True
+        return serves(self.state, self.ecs_status, self.agent_connected)
 
 
 class Gpu(Place):

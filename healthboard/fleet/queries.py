@@ -70,12 +70,16 @@ def _stage_filter(name: str) -> Q:
     return Q(open_repair__isnull=True, open_case__state=name.upper())
 
 
-def instances(seen: QuerySet[Instance], params: dict[str, str]) -> QuerySet[Instance]:
-    """Instances among `seen` by the filters of an address (`PARAMS`); an unknown value matches nothing."""
-    rows = seen.annotate(
+def _with_open(rows: QuerySet[Instance]) -> QuerySet[Instance]:
+    return rows.annotate(
         open_case=FilteredRelation("cases", condition=Q(cases__closed_at=None)),
         open_repair=FilteredRelation("repairs", condition=Q(repairs__closed_at=None)),
     )
+
+
+def instances(seen: QuerySet[Instance], params: dict[str, str]) -> QuerySet[Instance]:
+    """Instances among `seen` by the filters of an address (`PARAMS`); an unknown value matches nothing."""
+    rows = _with_open(seen)
     if not params.get("gone"):
         rows = rows.filter(gone_at=None)
     for name, column in FILTERS.items():
@@ -93,7 +97,7 @@ def instances(seen: QuerySet[Instance], params: dict[str, str]) -> QuerySet[Inst
 
 def _search(word: str) -> Q:
     """An instance by (part of) its id, address, pool, zone or code, or by a GPU's UUID or serial, or a task."""
-    gpu = Gpu.objects.filter(Q(uuid__istartswith=word) | Q(serial=word), instance__isnull=False).values("instance")
+    gpu = Gpu.objects.filter(_names_gpu(word), instance__isnull=False).values("instance")
     task = Task.objects.filter(Q(arn__endswith=word) | Q(family=word) | Q(workload__name=word)).values("instance")
     code = f"XID_{word}" if word.isdigit() else word.upper().replace(" ", "_")
     found = (
@@ -105,6 +109,13 @@ def _search(word: str) -> Q:
         | Q(pk__in=task)
     )
     return found | Q(private_ip=word) if _is_address(word) else found
+
+
+def _names_gpu(word: str) -> Q:
+    """Only what can name a GPU is compared with all of them."""
+    if word.lower().startswith("gpu-"):
+        return Q(uuid__startswith=f"GPU-{word[4:].lower()}")
+    return Q(serial=word) if word.isalnum() and len(word) >= 6 else Q(pk__in=[])
 
 
 def _is_address(word: str) -> bool:
@@ -135,6 +146,16 @@ def in_order(rows: QuerySet[Instance], sort: str, after: list[Any] | None) -> Qu
         with contextlib.suppress(TypeError, ValueError, OverflowError, ValidationError):
             rows = rows.filter(Q(**{f"sort_key__{beyond}": after[0]}) | Q(sort_key=after[0], pk__gt=after[1]))
     return rows.order_by("-sort_key" if down else "sort_key", "pk")
+
+
+def first(rows: QuerySet[Instance], sort: str, after: list[Any] | None, most: int) -> list[Instance]:
+    """The first `most` rows of `instances` in that order, with all that the table shows: they are put in order by
+    their keys alone, since whole rows of a large fleet are long to sort."""
+    keys = dict(in_order(rows, sort, after).values_list("pk", "sort_key")[:most])
+    found = {row.pk: row for row in shown(_with_open(Instance.objects.filter(pk__in=list(keys))))}
+    for pk, row in found.items():
+        row.sort_key = keys[pk]
+    return [found[pk] for pk in keys if pk in found]
 
 
 def oldest_word(row: Instance) -> tuple[datetime | None, str]:

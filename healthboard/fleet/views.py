@@ -53,7 +53,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 
 def context(seen: QuerySet[Instance], params: dict[str, str], sort: str, after: list[Any] | None) -> dict[str, Any]:
-    rows = list(queries.in_order(queries.shown(queries.instances(seen, params)), sort, after)[: pages.PAGE_SIZE + 1])
+    rows = queries.first(queries.instances(seen, params), sort, after, pages.PAGE_SIZE + 1)
     more = len(rows) > pages.PAGE_SIZE
     rows = rows[: pages.PAGE_SIZE]
     for row in rows:

@@ -6,6 +6,7 @@ say and no more.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -44,19 +45,43 @@ def why_not(user: Any, verb: str, *, account: Any = None, region: str = "", pool
     `account` is a fleet Account or its number. Without any place: may it be done at all, somewhere (for the verbs of
     `EVERYWHERE`: everywhere).
     """
+    return asking(user, verb)(account=account, region=region, pool=pool)
+
+
+def asking(user: Any, verb: str) -> Callable[..., str | None]:
+    """`why_not` for many places at once: the person's grants are read now, and once."""
+    grants = _grants(user)
+
+    def of_place(*, account: Any = None, region: str = "", pool: str = "") -> str | None:
+        return _why_not(user, verb, grants, _number(account), region, pool)
+
+    return of_place
+
+
+def each(user: Any, verbs: Iterable[str]) -> dict[str, str | None]:
+    """`why_not` without a place for several verbs, the grants read once."""
+    grants = _grants(user)
+    return {verb: _why_not(user, verb, grants, "", "", "") for verb in verbs}
+
+
+def _grants(user: Any) -> list[Grant]:
+    if user is None or not user.is_authenticated or not user.is_active:
+        return []
+    return list(Grant.objects.filter(user=user).select_related("account"))
+
+
+def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str, pool: str) -> str | None:
     roles, words = VERBS[verb]
     if user is None or not user.is_authenticated:
         return "Log in first."
     if not user.is_active:
         return "This log-in is switched off."
-    grants = list(Grant.objects.filter(user=user).select_related("account"))
     if not grants:
         return f"{user} has no role yet; an admin gives one."
     mine = [g for g in grants if g.role in roles]
     if not mine:
         have = ", ".join(sorted({str(g.role) for g in grants}))
         return f"To {words} takes the role {_either(roles)}; {user} is {have}."
-    number = _number(account)
     if not number and not region and not pool and verb not in EVERYWHERE:
         return None
     if any(_covers(g, number, region, pool) for g in mine):

@@ -3,6 +3,7 @@ repair's own move; on SQLite the IMMEDIATE transaction is that lock."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from django.db.models import Q
 
 from healthboard import clock
-from healthboard.fleet.models import Instance, Pool
+from healthboard.fleet.models import Instance, Pool, serves
 from healthboard.repairs.models import Occupancy, Repair
 from healthboard.repairs.states import OPEN
 
@@ -45,32 +46,59 @@ def allowed_out(size: int, values: dict[str, Any]) -> int:
 
 
 def usage(pool: Pool, values: dict[str, Any]) -> Usage:
-    open_repairs = list(
-        Repair.objects.filter(pool=pool, state__in=OPEN).values_list("pk", "instance_id", "replacement_id", "facts")
-    )
-    held = dict(Occupancy.objects.filter(pool=pool, released_at=None).values_list("repair__instance_id", "units"))
-    replacements = {r[2] for r in open_repairs if r[2]}
-    members = Instance.objects.filter(pool=pool, gone_at=None).exclude(
+    return usages([(pool, values)])[pool.pk]
+
+
+def usages(of: Iterable[tuple[Pool, dict[str, Any]]]) -> dict[int, Usage]:
+    """The same for several pools with their settings, by the pool's id, in as many queries as for one."""
+    wanted = list(of)
+    pks = [pool.pk for pool, _ in wanted]
+    under_repair: dict[int, list[Any]] = {pk: [] for pk in pks}
+    for row in Repair.objects.filter(pool__in=pks, state__in=OPEN).values_list("pool_id", "replacement_id", "facts"):
+        under_repair[row[0]].append(row[1:])
+    held: dict[int, set[int]] = {pk: set() for pk in pks}
+    taken = Occupancy.objects.filter(pool__in=pks, released_at=None)
+    for pool_id, instance_id in taken.values_list("pool_id", "repair__instance_id"):
+        held[pool_id].add(instance_id)
+    members: dict[int, list[tuple[int, str, bool]]] = {pk: [] for pk in pks}
+    rows = Instance.objects.filter(pool__in=pks, gone_at=None).exclude(
         state__in=["terminated", "shutting-down"], container_arn=""
     )
+    columns = ("pool_id", "pk", "instance_id", "state", "ecs_status", "agent_connected")  # no models: it may be 10,000
+    for pool_id, pk, instance_id, *condition in rows.values_list(*columns):
+        members[pool_id].append((pk, instance_id, serves(*condition)))
+    away = {pk: held[pk] - {one for one, *_ in members[pk]} for pk in pks}
+    known = Instance.objects.filter(pk__in=set().union(*away.values())) if any(away.values()) else None
+    names = dict(known.values_list("pk", "instance_id")) if known is not None else {}
+    return {
+        pool.pk: _usage(
+            pool, values, under_repair[pool.pk], held[pool.pk], members[pool.pk], [names[pk] for pk in sorted(away[pool.pk])]
+        )
+        for pool, values in wanted
+    }  # fmt: skip
+
+
+def _usage(
+    pool: Pool, values: dict[str, Any], under_repair: list[Any], held: set[int], members: list[tuple[int, str, bool]],
+    away: list[str],
+) -> Usage:  # fmt: skip
+    replacements = {replacement for replacement, _ in under_repair if replacement}
     ours, others, registered, serving = [], [], 0, 0
-    for row in members:
-        if row.pk in replacements:
+    for pk, instance_id, in_service in members:
+        if pk in replacements:
             continue
         registered += 1
-        if row.pk in held:  # one unit from take to release, also of one that was out before
-            ours.append(row.instance_id)
-        elif not row.serving:
-            others.append(row.instance_id)
+        if pk in held:  # one unit from take to release, also of one that was out before
+            ours.append(instance_id)
+        elif not in_service:
+            others.append(instance_id)
         else:
             serving += 1
-    missing = set(held) - {m.pk for m in members}
-    ours += list(Instance.objects.filter(pk__in=missing).values_list("instance_id", flat=True))
     if pool.kind == Pool.Kind.GROUP and pool.desired is not None:
-        size = pool.desired + sum(1 for r in open_repairs if r[3].get("decremented"))
+        size = pool.desired + sum(1 for _, facts in under_repair if facts.get("decremented"))
     else:
         size = registered
-    return Usage(size, allowed_out(size, values), tuple(ours), tuple(others), serving)
+    return Usage(size, allowed_out(size, values), (*ours, *away), tuple(others), serving)
 
 
 def take(repair: Repair, values: dict[str, Any]) -> str | None:

@@ -48,7 +48,10 @@ class Repair(models.Model):
                 fields=["instance"], condition=models.Q(state__in=[str(s) for s in OPEN]), name="one_open_repair"
             )
         ]
-        indexes = [models.Index(fields=["state", "next_at"], name="repair_due")]
+        indexes = [
+            models.Index(fields=["state", "next_at"], name="repair_due"),
+            models.Index(fields=["-closed_at", "-id"], name="repair_closed"),  # the list of past ones, newest first
+        ]
 
     def __str__(self) -> str:
         return f"{self.action} {self.instance}"

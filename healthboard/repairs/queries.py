@@ -11,6 +11,9 @@ from healthboard.repairs.states import CLOSED, State
 
 _WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_version__policy", "decision__case")
 
+#: what no row of the list shows, and what is long
+_LONG = ("plan", "settings", "facts", "policy_version__data", "decision__case__plan", "instance__owner_evidence")
+
 
 def running(seen: QuerySet[Repair]) -> list[Repair]:
     """Open repairs, those that ask a person first, then the oldest."""
@@ -20,7 +23,7 @@ def running(seen: QuerySet[Repair]) -> list[Repair]:
 
 def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
     """Ended repairs by the filters of an address: `state`, `pool`, `action`, `q` (instance id)."""
-    rows = seen.filter(closed_at__isnull=False).select_related(*_WITH)
+    rows = seen.filter(closed_at__isnull=False).select_related(*_WITH).defer(*_LONG)
     if params.get("state") in list(CLOSED):
         rows = rows.filter(state=params["state"])
     if params.get("pool"):
