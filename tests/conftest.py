@@ -1,4 +1,5 @@
-"""Real parts: a PostgreSQL cluster of our own on a spare port, and an embedded Valkey; `HEALTHBOARD_TEST_DB=sqlite` for SQLite."""
+"""Real parts: a PostgreSQL cluster of our own on a spare port, and an embedded Valkey; `HEALTHBOARD_TEST_DB=sqlite` for SQLite,
+or the URL of a server that is there."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ os.environ.pop("REDIS_URL", None)
 from tests.services import Postgres  # noqa: E402
 
 _postgres: Postgres | None = None
-if os.environ.get("HEALTHBOARD_TEST_DB") != "sqlite":
+_given = os.environ.get("HEALTHBOARD_TEST_DB", "")
+if _given.startswith("postgres"):
+    os.environ["DATABASE_URL"] = _given
+elif _given != "sqlite":
     _postgres = Postgres.start(_HOME / "postgres")
     os.environ["DATABASE_URL"] = _postgres.url
 os.environ["REDIS_URL"] = "redis://127.0.0.1:1/0"  # refused at once: messages are only wake-ups

@@ -13,6 +13,7 @@ from django.db import connection, transaction
 from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.fleet import bursts
+from healthboard.fleet import record as facts
 from healthboard.fleet.models import Pulse
 from healthboard.fleet.sources import watch_anew
 from healthboard.people.actors import CLOCK
@@ -87,9 +88,21 @@ def begin(why: str, *, since: datetime | None = None) -> str:
     Pulse.objects.update_or_create(name="watch", defaults={"at": now, "ok": True})
     sources = watch_anew(now)
     aside = bursts.set_aside(since, now) if since is not None and since < now else 0
-    payload = {"sources": sources, "events": aside}
+    payload = {"sources": sources, "events": aside, "moved": facts.pull_in(now)}
     record("watch.anew", "sources", f"watched anew: {why}", actor=CLOCK, payload=payload)
     return why
+
+
+def counted_from(moment: datetime) -> datetime:
+    """From when on a span that began at `moment` counts: nobody saw what was before the last gap or jump of the clock.
+
+    A moment from the future is one of before the clock was set back.
+    """
+    begun = Pulse.objects.filter(name="watch").values_list("at", flat=True).first()
+    if begun is None:
+        return moment
+    now = clock.now()
+    return max(moment, begun) if moment <= now else min(begun, now)
 
 
 def _watch(*, lock: bool = False) -> Pulse:

@@ -15,12 +15,12 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from django.db.models.functions import Substr
+from django.db.models.functions import Least, Substr
 
 from healthboard import clock, wake
 from healthboard.diagnosis.signals import Event, Reading
 from healthboard.fleet import bursts, heads
-from healthboard.fleet.models import Head, Instance, Interval
+from healthboard.fleet.models import Head, HealthEvent, Instance, Interval
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,20 @@ def look_again(pk: int) -> None:
     """
     transaction.on_commit(lambda: Instance.objects.filter(pk=pk).update(evaluate_next_at=clock.now()))
     wake.wake("workers.decide.evaluate", pk)
+
+
+def pull_in(now: datetime) -> int:
+    """What was told at a time that is to come was told by now at the latest: the clock was set back since.
+
+    Otherwise nothing newer would count until that time had come. Gives how many rows were moved.
+    """
+    times = Least(F("at"), now), Least(F("last_at"), now)
+    moved = Head.objects.filter(last_at__gt=now).update(last_at=now)
+    moved += Interval.objects.filter(since__gt=now).update(since=now)
+    moved += Interval.objects.filter(until__gt=now).update(until=now)
+    moved += HealthEvent.objects.filter(received_at__gt=now).update(received_at=now, at=times[0], last_at=times[1])
+    Instance.objects.filter(evaluated_at__gt=now).update(evaluated_at=now, evidence_at=now)
+    return moved
 
 
 def _lock_heads(channel: str, at: datetime, by_pk: dict[int, Item]) -> dict[int, Head]:

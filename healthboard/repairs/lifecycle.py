@@ -93,9 +93,12 @@ def free_leases(owner: str) -> int:
 def pull_in() -> int:
     """Leases and waits that are longer than any: the clock was set back since. They end now.
 
-    A living worker that held one of them loses its fence, and stops.
+    A living worker that held one of them loses its fence, and stops. Steps that are to come have begun, or ended, by now.
     """
     now = clock.now()
+    steps = Step.objects.filter(repair__state__in=OPEN)
+    steps.filter(started_at__gt=now).update(started_at=now)
+    steps.filter(ended_at__gt=now).update(ended_at=now)
     rows = Repair.objects.filter(state__in=[State.RUNNING, State.UNDOING])
     freed = rows.filter(lease_until__gt=now + LEASE).update(lease_until=now)
     return freed + rows.filter(next_at__gt=now + LONGEST_WAIT).update(next_at=now)

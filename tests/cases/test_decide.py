@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from healthboard.audit.models import AuditRow
-from healthboard.cases import answers
+from healthboard.cases import answers, lifecycle
 from healthboard.cases.models import Case, Decision
 from healthboard.people.actors import POLICY
 from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound
@@ -89,6 +89,13 @@ def test_a_changed_plan_or_other_evidence_is_refused_with_what_changed(time, ope
     error = refused(case, by=operator, error=Changed, status=409, **shown)
     assert any("XID_74" in what for what in error.details["changes"])
     assert error.details["plan_version"] > shown["plan_version"]
+
+
+def test_a_new_plan_on_the_same_evidence_is_refused(time, operator):
+    case = scene.asked()
+    shown = {"plan_version": case.plan_version, "evidence_hash": case.evidence_hash}
+    lifecycle.write(case, plan_version=case.plan_version + 1)
+    refused(case, by=operator, error=Changed, status=409, **shown)
 
 
 def test_a_second_approval_is_told_who_was_first(time, operator, approver):

@@ -190,6 +190,22 @@ def test_five_starts_at_once_never_pass_the_budget():
     assert (used.size, used.allowed, used.out) == (10, 2, 2)
 
 
+def test_two_takes_at_once_never_pass_the_budget():
+    """Whatever else is locked around it: at the pool's row they take turns."""
+    home = scene.solo()
+    rows = [repair_of(on) for on in [scene.machine(home) for _ in range(9)][:2]]
+
+    def take(row, after):
+        wall.sleep(after)
+        with transaction.atomic():
+            held = budget.take(row, {"budget_share": 0.2})
+            wall.sleep(0.4)
+        return held
+
+    first, second = at_once(lambda: take(rows[0], 0), lambda: take(rows[1], 0.2))
+    assert first is None and "Budget of solo" in second
+
+
 def running():
     held = repairs.claim(repair_of().pk, "host:1")
     assert repairs.start(held, "drain") is None

@@ -10,9 +10,9 @@ from django.db import transaction
 from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.cases.models import Case
-from healthboard.diagnosis.signals import Event
+from healthboard.diagnosis.signals import Event, Reading
 from healthboard.fleet import gaps, record, seeing
-from healthboard.fleet.models import HealthEvent, Pulse, Source
+from healthboard.fleet.models import Head, HealthEvent, Interval, Pulse, Source
 from healthboard.people.actors import POLICY
 from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Repair
@@ -181,6 +181,37 @@ def test_what_arrived_while_nobody_read_is_backlog_once_it_is_old(time, machine)
     decide.sweep()
     assert [case.instance for case in Case.objects.all()] == [other], "one is an hour old"
     assert HealthEvent.objects.get(instance=machine).backlog
+
+
+def test_what_is_told_after_the_clock_was_set_back_is_newer_than_what_was_told_before(time, machine):
+    def told() -> record.Outcome:
+        status = Reading("EC2_INSTANCE", "ok", "ec2", clock.now(), clock.now())
+        return record.record_many("ec2", clock.now(), [record.Item(machine, [status])])[machine.pk]
+
+    keep_telling(time, 7200)
+    sweeps()
+    told()
+    scene.shows(machine, "XID_119", 1)
+    time.turn(-7200)
+    sweeps()
+    assert not Interval.objects.filter(since__gt=clock.now()).exists()
+    assert HealthEvent.objects.get().received_at == clock.now(), "it is no secret for two hours"
+    time.turn(5)
+    assert not told().duplicate and Head.objects.get(channel="ec2").last_at == clock.now()
+
+
+def test_a_span_counts_from_the_last_jump(time, machine):
+    begun = clock.now()
+    time.turn(60)
+    assert gaps.counted_from(begun) == begun
+    keep_telling(time, 7200)
+    sweeps()
+    assert gaps.counted_from(begun) == clock.now(), "what seemed to pass was not watched"
+    time.turn(30)
+    assert gaps.counted_from(begun) == clock.now() - timedelta(seconds=30)
+    time.turn(-7000)
+    sweeps()
+    assert gaps.counted_from(clock.now() + timedelta(hours=1)) == clock.now(), "it is not waited for"
 
 
 def test_a_start_is_watched(db):

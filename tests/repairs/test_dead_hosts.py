@@ -203,7 +203,8 @@ def test_a_standalone_task_is_waited_for_and_then_asked_about(solo):
     machine = solo.machine("solo")
     task = standalone(solo, machine)
     solo.inject(machine, "XID_79", 0)
-    repair = solo.until(lambda: (r := solo.repair(machine)) and r.state == "ASKING" and r, 900)
+    solo.until(lambda: solo.repair(machine), 40)
+    repair = solo.asking(machine, within=900)
     assert "drain time-out" in repair.why_waiting and "family:once" in repair.why_waiting
     assert machine.state == "running" and task.last == "RUNNING"
     answer(repair.pk, actor=person("operator"), choice="wait_longer", reason="it ends tonight")
@@ -224,4 +225,16 @@ def test_that_ecs_does_not_list_it_for_a_moment_proves_nothing(solo):
     repair = solo.repair(machine)
     assert repair.step == "tasks"
     solo.fleet.world.containers[hidden.id] = hidden
+    assert solo.repaired(machine).outcome == "REPLACED"
+
+
+def test_a_task_that_comes_back_before_the_end_holds_it_up(solo):
+    machine = solo.machine("solo")
+    solo.one_pass()
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "terminate")
+    task = standalone(solo, machine)
+    solo.steps(8)
+    assert machine.state == "running" and "tasks are on it again" in solo.repair(machine).why_waiting
+    task.last = task.desired = "STOPPED"
     assert solo.repaired(machine).outcome == "REPLACED"

@@ -31,7 +31,7 @@ from tests.safety.site import SPEED, Site
 from workers.decide import breadth, instance
 from workers.decide import time as cases_in_time
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 VERIFY_S = 2.0
 
 

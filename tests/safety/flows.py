@@ -11,6 +11,7 @@ from typing import Any
 
 from healthboard import aws, wake
 from healthboard.cases.models import Case
+from healthboard.repairs.models import Repair
 from tests.repairs.driver import Drive
 from tests.safety import databases
 from tests.safety.conductor import settle_limits
@@ -67,6 +68,13 @@ def _ask_to_stop(at: str) -> Callable[[Any], None]:
     return hand
 
 
+def _wide(drive: Drive, machine: Any) -> None:
+    """Half of the pool may be out at once."""
+    drive.policy(budget_share=0.5, undo_s=0)
+
+
+#: what is broken in a crowd: no code often enough to be one cause for many
+CROWD = ("XID_79", "XID_95", "ROW_REMAP_FAILURE", "XID_79", "XID_95", "ROW_REMAP_FAILURE", "XID_79", "XID_95")
 #: a reboot has no token: intended and maybe not sent, it is never sent again but asked
 NO_TOKEN = frozenset({"boot"})
 _ALL = (
@@ -88,6 +96,12 @@ _ALL = (
          begin=lambda drive, machine: drive.policy(dead_host="auto"), extra={"busy": True}),
     # no repair: eight cases wait for a person
     Flow("CASES/TEMPLATE", "solo", "XID_119", "", {}, size=9, extra={"cases": 8}),
+    Flow("CASES-OF-TWO/TEMPLATE", "solo", "XID_119", "", {}, size=9, extra={"cases": 8, "approvals": 2},
+         begin=lambda drive, machine: drive.policy(approvals=2)),
+    # eight repairs at once, of both kinds
+    Flow("CROWD/TEMPLATE", "solo", "XID_79", "REPLACED", {}, size=16, launches=5, within_s=900, begin=_wide,
+         extra={"crowd": CROWD}),
+    Flow("CROWD/GROUP", "train", "XID_79", "REPLACED", {}, size=16, within_s=900, begin=_wide, extra={"crowd": CROWD}),
 )  # fmt: skip
 FLOWS = {flow.name: flow for flow in _ALL}
 
@@ -114,11 +128,14 @@ def build(site: Site, flow: Flow) -> None:
     drive.inject(machine, flow.code, 0 if flow.code.startswith("XID") else None)
     if action := flow.extra.get("decide"):
         drive.decide(drive.opened(machine), "override", action=action, reason="a trial")
+    crowd = [machine.id]
     if flow.extra.get("cases"):
         _waiting_cases(drive, flow)
+    elif flow.extra.get("crowd"):
+        crowd += _break_a_crowd(drive, flow)
     else:
         drive.until(lambda: drive.repair(machine), 120)
-    begun = {"time": drive.fleet.clock(), "machine": machine.id}
+    begun = {"time": drive.fleet.clock(), "machine": machine.id, "crowd": crowd}
     drive.stop()
     databases.connections.close_all()
     target.mkdir(parents=True)
@@ -133,6 +150,16 @@ def _waiting_cases(drive: Drive, flow: Flow) -> None:
     for other in drive.fleet.pool(flow.pool)[1:number]:
         drive.inject(other, flow.code, 0)
     drive.until(lambda: Case.objects.filter(state="WAITING").exclude(action="NONE").count() == number, 120)
+
+
+def _break_a_crowd(drive: Drive, flow: Flow) -> list[str]:
+    """The rest of the crowd, until each has its repair. Gives their ids."""
+    codes = flow.extra["crowd"]
+    others = drive.fleet.pool(flow.pool)[1 : len(codes)]
+    for machine, code in zip(others, codes[1:], strict=True):
+        drive.inject(machine, code, 0)
+    drive.until(lambda: Repair.objects.count() == len(codes), 120)
+    return [m.id for m in others]
 
 
 def _machine(drive: Drive, flow: Flow) -> Any:

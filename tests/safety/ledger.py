@@ -1,8 +1,7 @@
-"""What was tried, by which engine, and what came of it: `var/safety/ledger.sqlite3`, which outlives each call."""
+"""What was tried, by which engine, and what came of it: of a call, `var/safety/trials.sqlite3`; see `tests.safety.kept`."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable
@@ -10,29 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-#: the code whose harmlessness is on trial: a change of any of it makes older results stale
-ENGINE = (
-    "workers/**/*.py", "healthboard/repairs/**/*.py", "healthboard/cases/**/*.py", "healthboard/audit/**/*.py",
-    "healthboard/policies/**/*.py", "healthboard/fleet/**/*.py", "healthboard/diagnosis/**/*.py", "healthboard/aws.py",
-    "healthboard/clock.py", "healthboard/celery.py", "healthboard/wake.py", "healthboard/refusals.py",
+COLUMNS = (
+    "engine", "row", "flow", "point", "seed", "at", "broken", "reached", "recovery", "cpu_s", "size", "classes",
 )  # fmt: skip
-SCHEMA = """
-create table if not exists result (
-    engine text, row text, flow text, point text, seed integer, at text, spec text, broken text, reached integer,
-    recovery integer, wall_s real, cpu_s real, more text, primary key (engine, row, flow, point, seed)
-) without rowid;
+JSON = ("broken", "classes")
+SCHEMA = f"""
+create table if not exists result ({", ".join(COLUMNS)}, primary key (engine, row, flow, point, seed)) without rowid;
 create table if not exists failure (at text, engine text, spec text, why text);
 """
-
-
-def engine(root: Path = ROOT) -> str:
-    """Hash of the engine's code, 12 hex digits."""
-    paths = sorted({p for pattern in ENGINE for p in root.glob(pattern) if "node" not in p.parts})
-    total = hashlib.sha256()
-    for path in paths:
-        total.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
-    return total.hexdigest()[:12]
 
 
 class Ledger:
@@ -48,14 +32,21 @@ class Ledger:
         if "failed" in result:
             self.db.execute("insert into failure values (?,?,?,?)", (now, by, json.dumps(spec), result["failed"]))
             return
-        known = ("spec", "broken", "reached", "recovery", "wall_s", "cpu_s")
-        more = {k: v for k, v in result.items() if k not in known}
-        self.db.execute(
-            "insert or replace into result values (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-            (by, spec["row"], spec["flow"], spec.get("point", ""), spec.get("seed", 0), now, json.dumps(spec),
-             json.dumps(result["broken"]), result.get("reached", 0), result.get("recovery", 0), result["wall_s"],
-             result["cpu_s"], json.dumps(more)),
+        self.put(
+            engine=by, row=spec["row"], flow=spec["flow"], point=spec.get("point", ""), seed=spec.get("seed", 0), at=now,
+            broken=result["broken"], reached=result.get("reached", 0), recovery=result.get("recovery", 0),
+            cpu_s=result["cpu_s"], size=result.get("size", 1), classes=result.get("classes"),
         )  # fmt: skip
+
+    def put(self, **values: Any) -> None:
+        """One row of results; the newest of the same engine, row, flow, point and seed stays."""
+        given = [json.dumps(values[name]) if name in JSON else values[name] for name in COLUMNS]
+        self.db.execute(f"insert or replace into result values ({','.join('?' * len(COLUMNS))})", given)
+
+    def failed(self, by: str, count: int) -> None:
+        """So many trials of an earlier call, on another machine perhaps, gave no result."""
+        for number in range(self.failures(by), count):
+            self.db.execute("insert into failure values (?,?,?,?)", (str(number), by, "{}", "earlier"))
 
     def done(self, by: str) -> set[tuple[str, str, str, int]]:
         rows = self.db.execute("select row, flow, point, seed from result where engine = ?", (by,))
@@ -63,8 +54,20 @@ class Ledger:
 
     def classes(self, by: str) -> dict[str, dict[str, list[list[Any]]]]:
         """Flow -> its classes of fault points, as recorded with this engine."""
-        rows = self.db.execute("select flow, more from result where engine = ? and row = 'points'", (by,))
-        return {r["flow"]: json.loads(r["more"])["classes"] for r in rows}
+        rows = self.db.execute("select flow, classes from result where engine = ? and row = 'points'", (by,))
+        return {r["flow"]: json.loads(r["classes"]) for r in rows if r["classes"] != "null"}
+
+    def counted(self, by: str, row: str, least: int) -> int:
+        """Runs of a row that did their harm; one trial may hold several."""
+        told = self.db.execute(
+            "select sum(size) from result where engine = ? and row = ? and reached >= ?", (by, row, least)
+        )
+        return told.fetchone()[0] or 0
+
+    def last(self, row: str) -> str:
+        """The engine that a row was tried with last; empty where it never was."""
+        found = self.db.execute("select engine from result where row = ? order by at desc limit 1", (row,)).fetchone()
+        return found["engine"] if found else ""
 
     def results(self, by: str | None = None) -> Iterable[sqlite3.Row]:
         if by is None:

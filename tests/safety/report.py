@@ -7,8 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.safety.ledger import ROOT, Ledger
-from tests.safety.plan import ROWS
+from tests.safety.engine import ROOT
+from tests.safety.ledger import Ledger
+from tests.safety.plan import ROWS, Row
 
 PATH = ROOT / "docs" / "safety-report.md"
 HEAD = """# What the safety trials showed
@@ -19,7 +20,7 @@ AWS's own log of calls: every invariant (see `invariants.md`), each call as ofte
 decision carried out once. How it is done: `decisions/0029-how-the-safety-trials-kill-and-measure.md`.
 
 *Runs* counts the trials in which the harm was done (a trial that ended before its point was reached proves nothing and is
-not counted). *Recovery* is the worst number of sweeps between a kill and the next worker's claim; 2 are allowed. Where
+not counted); *of* is how many were meant. *Recovery* is the worst number of sweeps between a kill and the next worker's claim; 2 are allowed. Where
 nothing was found in n runs, the true rate is below *3/n*, at 95 % confidence.
 """
 
@@ -34,8 +35,8 @@ def write(ledger: Ledger, by: str, path: Path = PATH) -> None:
 
 def _table(ledger: Ledger, by: str) -> list[str]:
     lines = [
-        "| Row | Trial | Runs | Seeds | Violations | Worst recovery | 3/n | Engine |",
-        "|---|---|---|---|---|---|---|---|",
+        "| Row | Trial | Runs | of | Seeds | Violations | Worst recovery | 3/n | Engine |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     rows: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for result in ledger.results():
@@ -43,22 +44,22 @@ def _table(ledger: Ledger, by: str) -> list[str]:
     for name, row in ROWS.items():
         engines = rows.get(name, {})
         if not engines:
-            lines.append(f"| {name} | {row.title} | 0 | | | | | not run |")
+            lines.append(f"| {name} | {row.title} | 0 | {row.wanted or ''} | | | | | not run |")
             continue
         which = by if by in engines else max(engines, key=lambda e: max(r["at"] for r in engines[e]))
         counted = [r for r in engines[which] if r["reached"] >= row.least]
-        bad = sum(1 for r in counted if json.loads(r["broken"]))
+        bad = sum(1 for r in engines[which] if json.loads(r["broken"]))  # also of a trial that never came to its harm
+        runs = sum(r["size"] for r in counted)
         lines.append(
-            f"| {name} | {row.title} | {sum(_size(r) for r in counted)} | {len({r['seed'] for r in counted})} | {bad} | "
-            f"{max((r['recovery'] for r in counted), default=0)} | {_bound(sum(_size(r) for r in counted), bad)} | "
+            f"| {name} | {row.title} | {runs:,} | {_meant(ledger, which, row):,} | {len({r['seed'] for r in counted})} | "
+            f"{bad} | {max((r['recovery'] for r in counted), default=0)} | {_bound(runs, bad)} | "
             f"{'this' if which == by else f'**stale**: `{which}`'} |"
         )
     return [*lines, ""]
 
 
-def _size(result: Any) -> int:
-    """Most trials are one; some hold many races, repairs or events."""
-    return json.loads(result["more"]).get("size", 1)
+def _meant(ledger: Ledger, by: str, row: Row) -> int:
+    return row.wanted or sum(1 for _ in row.specs(ledger.classes(by)))
 
 
 def _bound(runs: int, bad: int) -> str:

@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.safety import report
+from tests.safety import estimate, kept, report
 from tests.safety.board import die_with_parent
-from tests.safety.ledger import ROOT, Ledger, engine
+from tests.safety.engine import ROOT, engine
+from tests.safety.ledger import Ledger
 from tests.safety.plan import ROWS
 
-LEDGER = ROOT / "var" / "safety" / "ledger.sqlite3"
+LEDGER = ROOT / "var" / "safety" / "trials.sqlite3"
 
 
 class Slot:
@@ -75,8 +76,10 @@ class Call:
                 yield spec
 
     def carry_out(self, row: str) -> None:
-        """As much of a row as there is time for."""
-        specs = list(self.left(row))
+        """As much of a row as is wanted and as there is time for."""
+        wanted, least = ROWS[row].wanted, ROWS[row].least
+        runs = self.ledger.counted(self.by, row, least)
+        specs = list(self.left(row)) if not wanted or runs < wanted else []
         todo: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         for spec in specs[: max(self.most, 0) if row != "points" else None]:
             todo.put(spec)
@@ -85,7 +88,7 @@ class Call:
 
         def serve(slot: Slot) -> None:
             try:
-                while time.monotonic() < self.end:
+                while time.monotonic() < self.end and (not wanted or runs < wanted):
                     results.put(slot.run(todo.get_nowait()))
             except queue.Empty:
                 pass
@@ -103,7 +106,11 @@ class Call:
             spec = result.pop("spec")
             self.ledger.keep(self.by, spec, result)
             self.bad += bool(result.get("broken"))
+            if result.get("reached", -1) >= least:
+                runs += result.get("size", 1)
             _tell(spec, result)
+        if specs:
+            kept.save(self.ledger, self.by)
 
 
 def _tell(spec: dict[str, Any], result: dict[str, Any]) -> None:
@@ -124,11 +131,19 @@ def main() -> int:
     words.add_argument("--jobs", type=int, default=2)
     words.add_argument("--most", type=int, default=10**9, help="so many trials at most")
     words.add_argument("--report", action="store_true", help="only write the report")
+    words.add_argument(
+        "--plan", action="store_true", help="only say what is planned, what is left and how long it takes"
+    )
     given = words.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the slots and their folders are cleared away all the same
     ledger, bad = Ledger(LEDGER), 0
+    kept.load(ledger)
+    if given.plan:
+        print(estimate.table(ledger, engine(), given.jobs))
+        return 0
     if not given.report:
         bad = _call(ledger, given)
+    kept.save(ledger, engine())
     report.write(ledger, engine())
     return 1 if bad else 0
 

@@ -23,7 +23,7 @@ from tests.safety.board import die_with_parent
 from tests.safety.plan import ROWS
 from tests.safety.site import Site
 
-TRIAL_S = 120
+TRIAL_S = 600
 
 
 def main() -> int:

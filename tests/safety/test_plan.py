@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.safety import report, rows
+from pathlib import Path
+
+from tests.safety import estimate, kept, report, rows
 from tests.safety.classes import classes, member
-from tests.safety.ledger import Ledger, engine
-from tests.safety.plan import ALONE, FLOWS, ROWS
+from tests.safety.engine import engine, files
+from tests.safety.ledger import Ledger
+from tests.safety.plan import ALONE, CASES, CROWDS, FLOWS, ROWS
 
 POINTS = [
     ("|task sweep|tasks|before", 1, False),
@@ -43,7 +46,7 @@ def test_each_row_has_trials_and_somebody_who_runs_them():
         assert specs and name in rows.RUNNERS
         keys = [(s["row"], s["flow"], s.get("point", ""), s.get("seed", 0)) for s in specs]
         assert len(keys) == len(set(keys)), name
-        assert {s["flow"] for s in specs} <= {*FLOWS, "CASES/TEMPLATE", ALONE}
+        assert {s["flow"] for s in specs} <= {*FLOWS, *CASES, *CROWDS, ALONE}
 
 
 def spec(seed):
@@ -56,22 +59,83 @@ def test_results_are_kept_by_engine_and_those_of_an_older_one_are_stale(tmp_path
     ledger.keep("old", spec(0), fine)
     ledger.keep("old", spec(1), {**fine, "reached": 0})
     ledger.keep("old", spec(2), {"failed": "a server went away", "wall_s": 1.0, "cpu_s": 1.0})
+    assert ledger.counted("old", "T1", 1) == 1
     assert len(ledger.done("old")) == 2 and not ledger.done("new")
     path = tmp_path / "report.md"
     report.write(ledger, "new", path)
-    assert "| T1 | killed at every fault point | 1 | 1 | 0 | 1 | 3 | **stale**: `old` |" in path.read_text()
+    assert "| T1 | killed at every fault point | 1 | 0 | 1 | 0 | 1 | 3 | **stale**: `old` |" in path.read_text()
     ledger.keep("new", spec(0), {**fine, "broken": ["INV4: two launches"]})
     report.write(ledger, "new", path)
     text = path.read_text()
-    assert "| T1 | killed at every fault point | 1 | 1 | 1 | 1 |  | this |" in text and "INV4: two launches" in text
+    assert "| T1 | killed at every fault point | 1 | 0 | 1 | 1 | 1 |  | this |" in text and "INV4: two launches" in text
 
 
-def test_the_engines_hash_follows_its_code(tmp_path):
-    for name in ("workers/repair/engine.py", "healthboard/repairs/budget.py", "healthboard/approve/views.py"):
+def test_results_survive_their_checkout(tmp_path):
+    fine = {"broken": [], "reached": 1, "recovery": 1, "wall_s": 1.0, "cpu_s": 1.5}
+    first = Ledger(tmp_path / "first.sqlite3")
+    points = {key: [list(m) for m in members] for key, members in classes(POINTS).items()}
+    first.keep("new", {"row": "points", "flow": "REBOOT/GROUP"}, {**fine, "classes": points})
+    first.keep("old", spec(0), fine)
+    first.keep("old", {**spec(1), "row": "T14"}, {**fine, "broken": ['called, and "stopped"']})
+    first.keep("new", spec(1), {**fine, "size": 8})
+    first.keep("new", spec(2), {"failed": "a server went away", "wall_s": 1.0, "cpu_s": 1.0})
+    kept.save(first, "new", tmp_path)
+    again = Ledger(tmp_path / "again.sqlite3")
+    kept.load(again, tmp_path)
+    kept.load(again, tmp_path)
+    assert again.done("new") == first.done("new") and again.classes("new") == first.classes("new")
+    assert again.counted("new", "T1", 1) == 8 and again.failures("new") == 1
+    assert {r[1] for r in again.done("old")} == {"REBOOT/GROUP"} and len(again.done("old")) == 1, (
+        "only where no newer is"
+    )
+    before = (tmp_path / kept.RESULTS).read_text(), (tmp_path / kept.POINTS).read_bytes()
+    kept.save(again, "new", tmp_path)
+    assert ((tmp_path / kept.RESULTS).read_text(), (tmp_path / kept.POINTS).read_bytes()) == before
+    assert [r["broken"] for r in again.results("old")] == ['["called, and \\"stopped\\""]']
+
+
+def test_what_is_planned_is_what_was_asked_for():
+    recorded = {flow: {k: [list(m) for m in v] for k, v in classes(POINTS).items()} for flow in FLOWS}
+    wanted = {name: row.wanted for name, row in ROWS.items() if row.wanted}
+    least = {"T2": 400, "T3": 200, "T4": 10_000, "T6": 1000, "T11": 50, "T12 worker": 10, "T13": 1000}
+    assert wanted == {**least, **{f"T5 {k}": 10 for k in ("restart", "read-only", "exhausted", "restored")}}
+    counts = {name: len(list(row.specs(recorded))) for name, row in ROWS.items()}
+    assert counts["T7"] == 20 and counts["T9"] == 20 and counts["T10"] == 80 and counts["T15"] == 10
+    assert counts["T12"] + wanted["T12 worker"] == 50
+    for name in wanted:
+        assert counts[name] * ROWS[name].holds >= wanted[name], name
+    first = [s for s in ROWS["T1"].specs(recorded) if s["flow"] == "REPLACE/GROUP"]
+    assert len(first) == 5 * len(recorded["REPLACE/GROUP"])
+    assert "together" in estimate.table(Ledger(Path(":memory:")), "none", 2)
+
+
+def test_the_engines_hash_follows_what_decides_and_not_what_is_shown(tmp_path):
+    texts = {
+        "workers/repair/tasks.py": "from workers.repair import engine\n",
+        "workers/repair/__init__.py": "",
+        "workers/repair/engine.py": "def late():\n    from healthboard.repairs.budget import take\n",
+        "healthboard/repairs/budget.py": "from healthboard.notices import outbox\nfrom healthboard.repairs import queries\n",
+        "healthboard/repairs/queries.py": "1",
+        "healthboard/notices/outbox.py": "1",
+        "healthboard/approve/case.py": "from healthboard.repairs import budget\n",
+    }
+    for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
+        (tmp_path / name).write_text(text)
     first = engine(tmp_path)
-    (tmp_path / "healthboard/approve/views.py").write_text("2")
-    assert engine(tmp_path) == first
-    (tmp_path / "workers/repair/engine.py").write_text("2")
+    for name in ("healthboard/approve/case.py", "healthboard/notices/outbox.py", "healthboard/repairs/queries.py"):
+        (tmp_path / name).write_text("2")
+        files.cache_clear()
+        assert engine(tmp_path) == first, name
+    (tmp_path / "healthboard/repairs/budget.py").write_text("2")
+    files.cache_clear()
     assert engine(tmp_path) != first
+
+
+def test_the_engine_is_all_that_acts_and_nothing_that_shows():
+    found = files()
+    for name in ("repairs/lifecycle", "repairs/budget", "repairs/brakes", "cases/answers", "cases/judge", "fleet/gaps",
+                 "policies/resolve", "diagnosis/evaluate", "people/access"):  # fmt: skip
+        assert f"healthboard/{name}.py" in found
+    assert {"workers/repair/steps/replace.py", "workers/decide/breadth.py", "workers/verify/check.py"} <= {*found}
+    assert not [p for p in found if "view" in p or "approve" in p or "notices" in p or "/admin" in p or "sandbox" in p]

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,9 @@ def _become(board: Board, number: int, order: dict[str, Any], log: Path) -> None
     os.dup2(out, 2)
     virtual_time(board)
     own_clients()
+    if skew := order.get("skew"):
+        host = time.time
+        time.time = lambda: host() + skew
     Points(board, number, order).install()
     worker = app.Worker(
         pool="solo", concurrency=1, queues=list(order.get("queues", QUEUES)), hostname=f"safety-{number}@%h",

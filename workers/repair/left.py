@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from healthboard import clock
+from healthboard.fleet import gaps
 from healthboard.fleet.models import Interval
 from workers.repair.look import ask_aws
 from workers.repair.run import Run
@@ -33,7 +34,7 @@ def dead_host(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
         since = _since(run, "EC2_SYSTEM"), _since(run, "AGENT_CONNECTIVITY")
         if run.look.connected is not False or None in since:
             return None
-        if clock.now() - since[1] < run.span("disconnect_s", 300):
+        if clock.now() - gaps.counted_from(since[1]) < run.span("disconnect_s", 300):
             return None
         why = (
             f"The host is dead: system check impaired since {since[0]:%H:%M:%S}, agent away since {since[1]:%H:%M:%S}."
@@ -51,7 +52,9 @@ def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
     for task in stuck:
         ordered = task.get("stoppingAt")
         limit = clock.scaled(timedelta(seconds=_stop_timeout(task)))
-        if task.get("desiredStatus") != "STOPPED" or ordered is None or clock.now() - ordered < limit + margin:
+        if task.get("desiredStatus") != "STOPPED" or ordered is None:
+            return None
+        if clock.now() - gaps.counted_from(ordered) < limit + margin:
             return None
     return Left(
         "unkillable", "Count its tasks as gone",

@@ -22,10 +22,14 @@ RUNNERS = {
     "T8": "alone.ambiguous",
     "T9": "alone.no_capacity",
     "T10": "alone.storm",
+    "T11": "loops.run",
+    "T12": "clocks.run",
+    "T12 worker": "clocks.worker",
     "T13": "races.run",
     "T14": "stops.run",
     "T15": "alone.backlog",
     "T19": "alone.audit",
+    "T22": "guards.run",
 }
 
 

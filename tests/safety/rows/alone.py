@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,15 +28,17 @@ from tests.safety.site import Site
 
 #: 30 minutes of AWS
 OUTAGE_S = 60
+#: one round of every source, one after the other, and one look at all cases
+CYCLE_S = 30
 
 
 @contextmanager
-def driven(site: Site, pools: str) -> Iterator[Drive]:
+def driven(site: Site, pools: str, make: type[Drive] = Drive) -> Iterator[Any]:
     """A begun fleet on the trial's database."""
     shutil.rmtree(site.home / "sandbox", ignore_errors=True)
     wake._quiet_until = float("inf")  # nothing waits for a broker here
     aws._clients = {}
-    drive = Drive(site.home, pools)
+    drive = make(site.home, pools)
     settle_limits(lambda: drive.offset)
     drive.begin()
     try:
@@ -44,7 +47,7 @@ def driven(site: Site, pools: str) -> Iterator[Drive]:
         drive.stop()
 
 
-def _result(broken: list[str], **more: Any) -> dict[str, Any]:
+def result(broken: list[str], **more: Any) -> dict[str, Any]:
     return {"broken": [*broken, *invariants.check()], "reached": 1, "recovery": 0, **more}
 
 
@@ -62,23 +65,23 @@ def aws_down(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
         if drive.calls(second):
             broken.append(f"changed {second.id} while AWS did not answer: {dict(drive.calls(second))}")
         drive.fleet.engine.sandbox.set_mode("ok")
-        _released(drive)
-        drive.hands.append(_answered)
+        released(drive)
+        drive.hands.append(answered)
         for machine in (first, second):
             done = drive.repaired(machine, within=600)
             if done.state != "SUCCEEDED":
                 broken.append(f"with AWS back, {done} ended as {done.state} {done.outcome}: {done.outcome_why}")
-        return _result(broken)
+        return result(broken)
 
 
-def _released(drive: Drive) -> None:
+def released(drive: Drive) -> None:
     """A person releases what latched, once the sources can see again."""
     drive.steps(10)
     for breaker in Breaker.objects.filter(released_at=None):
         brakes.release_breaker(breaker.pk, person("admin"), "AWS answers again")
 
 
-def _answered() -> None:
+def answered() -> None:
     """What waited too long meanwhile asks; a person has it go on."""
     for repair in Repair.objects.filter(state="ASKING"):
         keys = {c["key"] for c in repair.facts.get("choices", [])} & {"wait_longer", "again"}
@@ -106,7 +109,7 @@ def ambiguous(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
                 broken.append(f"ended the bystander {other.id}")
         if not drive.repair(machine) and drive.case(machine) is None:
             broken.append("the fault was never seen")
-        return _result(broken)
+        return result(broken)
 
 
 def _over(drive: Drive, machine: Any) -> bool:
@@ -131,30 +134,55 @@ def no_capacity(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
         done = drive.repaired(machine, within=600)
         if done.outcome != "REPLACED":
             broken.append(f"with capacity it ended as {done.outcome}")
-        return _result(broken)
+        return result(broken)
 
 
 def storm(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
     """T10: a share of a pool turns bad within a minute. The breaker opens, nothing is touched, a release goes on."""
-    rng, share = seeded("T10", spec["seed"]), int(spec["point"].rstrip("%"))
+    rng, blind = seeded("T10", spec["seed"]), spec["point"] == "blind"
+    share = rng.choice((30, 60, 100)) if blind else int(spec["point"].rstrip("%"))
     broken = []
-    with driven(site, "solo=template:20") as drive:
+    with driven(site, "solo=template:100") as drive:
         machines = drive.fleet.pool("solo")
         bad = rng.sample(machines, len(machines) * share // 100)
-        for half in (bad[::2], bad[1::2]):
-            for machine in half:
-                drive.inject(machine, "XID_79", rng.randrange(8))
-            drive.step()
-        drive.until(lambda: Breaker.objects.filter(released_at=None).exists(), 30)
-        drive.steps(30)
+        if blind:
+            broken += _unseen(drive, bad, rng)
+        else:
+            _turns_bad(drive, bad, rng)
+        drive.until(lambda: Breaker.objects.filter(kind="CORRELATED", released_at=None).exists(), CYCLE_S)
+        drive.steps(10)
         if drive.calls():
             broken.append(f"changed AWS in a storm: {dict(drive.calls())}")
+        if blind:
+            return result(broken)
         group = Case.objects.filter(instance=None, closed_at=None).order_by("pk").first()
         answers.release(group.pk, actor=person("admin"), reason="these hosts are really broken")
         for breaker in Breaker.objects.filter(released_at=None):
             brakes.release_breaker(breaker.pk, person("admin"), "these hosts are really broken")
         drive.until(lambda: Repair.objects.filter(outcome="REPLACED").exists() or _all_wait(), 300)
-        return _result(broken, size=len(bad))
+        return result(broken)
+
+
+def _turns_bad(drive: Drive, bad: list[Any], rng: random.Random) -> None:
+    """Within two seconds of the trial, a minute at its speed."""
+    for half in (bad[::2], bad[1::2]):
+        for machine in half:
+            drive.inject(machine, "XID_79", rng.randrange(8))
+        drive.step()
+
+
+def _unseen(drive: Drive, bad: list[Any], rng: random.Random) -> list[str]:
+    """AWS does not answer and no node's report comes through: nothing happens at all. Then all of them tell again."""
+    report, drive.report = drive.report, lambda: None  # type: ignore[method-assign]
+    drive.fleet.engine.sandbox.set_mode("off")
+    _turns_bad(drive, bad, rng)
+    drive.steps(OUTAGE_S)
+    broken = [f"changed AWS while blind: {dict(drive.calls())}"] if drive.calls() else []
+    if Repair.objects.exists():
+        broken.append(f"{Repair.objects.count()} repairs while blind")
+    drive.fleet.engine.sandbox.set_mode("ok")
+    drive.report = report  # type: ignore[method-assign]
+    return broken
 
 
 def _all_wait() -> bool:
@@ -186,7 +214,7 @@ def backlog(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
         drive.inject(machine, "XID_79", 0)
         if drive.repaired(machine).outcome != "REPLACED":
             broken.append("a fresh fault was not repaired")
-        return _result(broken, size=count)
+        return result(broken)
 
 
 class _Undone(Exception):

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from django.db import connection
 
-from healthboard import clock
 from healthboard.audit.models import AuditRow
-from healthboard.cases import answers, invariants, lifecycle
+from healthboard.cases import invariants
 from healthboard.cases.models import Case, Decision
-from healthboard.people.actors import Actor
-from healthboard.people.models import Grant
 from healthboard.refusals import Refusal
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import OPEN
@@ -22,21 +17,22 @@ from tests.repairs.driver import person
 from tests.safety import checks
 from tests.safety.conductor import Conductor, seeded
 from tests.safety.flows import Flow
-from workers.decide import instance, time
+from tests.safety.rows.rivals import OF_TWO, RACES, Answer
 
-Answer = Callable[[], Any]
-LIMIT_S = 20
+LIMIT_S = 30
 
 
 def run(conductor: Conductor, flow: Flow, spec: dict[str, Any]) -> dict[str, Any]:
     """One race for each waiting case of the fleet."""
     rng = seeded("T13", spec["seed"])
-    people = [person("operator", f"operator-{n}") for n in range(3)]
+    needed = flow.extra.get("approvals", 1)
+    races = RACES if needed == 1 else OF_TWO
+    people = [person("operator" if needed == 1 else "approver", f"somebody-{n}") for n in range(3)]
     broken: list[str] = []
     cases = list(Case.objects.filter(state="WAITING").exclude(instance=None).order_by("pk"))
     for case in cases:
-        name = rng.choice(list(RACES))
-        found = _race(case, RACES[name](case, people))
+        name = rng.choice(list(races))
+        found = [*_race(case, races[name](case, people)), *_agreed(case, needed)]
         broken += [f"{name}: {sentence}" for sentence in found]
     broken += invariants.check() + _untouched(conductor)
     return {"broken": broken, "reached": len(cases), "recovery": 0, "size": len(cases)}
@@ -76,9 +72,11 @@ def _once(case: Case, said: list[Any], refused_before: int) -> list[str]:
     if carried.count() > 1 or Repair.objects.filter(instance=case.instance, state__in=OPEN).count() > 1:
         broken.append(f"{carried.count()} decisions are being carried out")
     for decision in taken:
-        row = Decision.objects.filter(pk=decision.pk).first()
-        if row is None or (row.kind in ("approve", "override") and row.outcome == "DONE" and row.repair_id is None):
-            broken.append(f"decision {decision.pk} was accepted and is not carried out")
+        if not Decision.objects.filter(pk=decision.pk).exists():
+            broken.append(f"decision {decision.pk} was accepted and is gone")
+    for row in Decision.objects.filter(case=case, kind__in=["approve", "override"], outcome="DONE", repair=None):
+        if not Decision.objects.filter(case=case, action=row.action, repair__isnull=False, pk__gt=row.pk).exists():
+            broken.append(f"decision {row.pk} was accepted and is not carried out")
     refused = sum(isinstance(e, Refusal) for e in said)
     kept = AuditRow.objects.filter(verb="case.refused").count() - refused_before
     if kept != refused:
@@ -89,95 +87,20 @@ def _once(case: Case, said: list[Any], refused_before: int) -> list[str]:
     return broken
 
 
+def _agreed(case: Case, needed: int) -> list[str]:
+    """Behind each repair that is open stand as many different people as the policy wants."""
+    broken = []
+    for decision in Decision.objects.filter(case=case, repair__state__in=OPEN):
+        same = Decision.objects.filter(
+            case=case, action=decision.action, kind__in=["approve", "override"], outcome="DONE",
+            plan_version=decision.plan_version, evidence_hash=decision.evidence_hash,
+        )  # fmt: skip
+        people = set(same.values_list("user_id", flat=True))
+        if len(people) < needed:
+            broken.append(f"{len(people)} of {needed} people agreed, and it is carried out")
+    return broken
+
+
 def _untouched(conductor: Conductor) -> list[str]:
     made = checks.log(conductor)
     return [f"changed AWS, though no worker was there: {made}"] if made else []
-
-
-# --- who runs against whom
-
-
-def _answer(case: Case, who: Actor, kind: str, **more: Any) -> Answer:
-    values = {"plan_version": case.plan_version, "evidence_hash": case.evidence_hash, **more}
-    return lambda: answers.decide(case.pk, actor=who, kind=kind, **values)
-
-
-def double_click(case: Case, people: list[Actor]) -> list[Answer]:
-    return [_answer(case, people[0], "approve") for _ in range(3)]
-
-
-def two_people(case: Case, people: list[Actor]) -> list[Answer]:
-    return [
-        _answer(case, people[0], "approve"),
-        _answer(case, people[1], "override", action="REBOOT", reason="a reboot will do"),
-        _answer(case, people[2], "approve"),
-    ]
-
-
-def against_dismissal(case: Case, people: list[Actor]) -> list[Answer]:
-    return [_answer(case, people[0], "approve"), _answer(case, people[1], "dismiss", reason="known")]
-
-
-def against_snooze(case: Case, people: list[Actor]) -> list[Answer]:
-    return [_answer(case, people[0], "approve"), _answer(case, people[1], "snooze", snooze_s=600)]
-
-
-def against_expiry(case: Case, people: list[Actor]) -> list[Answer]:
-    lifecycle.write(case, expires_at=clock.now() - timedelta(seconds=1))
-    return [_answer(case, people[0], "approve"), time.pass_over, _answer(case, people[1], "approve")]
-
-
-def against_reading(case: Case, people: list[Actor]) -> list[Answer]:
-    return [
-        _answer(case, people[0], "approve"),
-        lambda: instance.read(case.instance_id),
-        lambda: instance.read(case.instance_id),
-    ]
-
-
-def against_undo(case: Case, people: list[Actor]) -> list[Answer]:
-    answers.decide(
-        case.pk, actor=people[0], kind="approve", plan_version=case.plan_version, evidence_hash=case.evidence_hash
-    )
-    return [lambda: _undone(case, people[1]), lambda: _undone(case, people[2]), _answer(case, people[0], "approve")]
-
-
-def _undone(case: Case, who: Actor) -> None:
-    """A second undo finds nothing to take back; it is refused, and no refusal of an answer."""
-    from healthboard.refusals import Closed
-
-    try:
-        answers.undo(case.pk, actor=who)
-    except Closed:
-        return
-
-
-def against_new_plan(case: Case, people: list[Actor]) -> list[Answer]:
-    return [
-        _answer(case, people[0], "approve"),
-        lambda: lifecycle.write(case, plan_version=case.plan_version + 1),
-        _answer(case, people[1], "approve", plan_version=case.plan_version - 1),
-    ]
-
-
-def against_revoking(case: Case, people: list[Actor]) -> list[Answer]:
-    """Rights end while their owner decides; they are given back afterwards by the next use of the name."""
-    who = person("operator", f"leaver-{case.pk}")
-    return [
-        _answer(case, who, "approve"),
-        lambda: Grant.objects.filter(user=who.user).delete() and None,
-        _answer(case, who, "approve"),
-    ]
-
-
-RACES: dict[str, Callable[[Case, list[Actor]], list[Answer]]] = {
-    "double click": double_click,
-    "two people": two_people,
-    "against a dismissal": against_dismissal,
-    "against a snooze": against_snooze,
-    "against expiry": against_expiry,
-    "against a reading": against_reading,
-    "against undo": against_undo,
-    "against a new plan": against_new_plan,
-    "against revoked rights": against_revoking,
-}

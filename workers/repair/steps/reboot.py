@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from healthboard import clock
+from healthboard.fleet import gaps
 from healthboard.fleet.models import NodeRequest
 from healthboard.policies.reading import BAD, GOOD
 from workers.repair.results import Ask, Climb, Done, Result, Skip, Wait
@@ -136,9 +137,7 @@ def soak(run: Run) -> Result:
     if not since:
         run.remember(good_since=now.isoformat())
         return Wait(5, "good; soaking")
-    from datetime import datetime
-
-    if now - datetime.fromisoformat(since) >= run.span("soak_s", 300):
+    if now - gaps.counted_from(datetime.fromisoformat(since)) >= run.span("soak_s", 300):
         return Done("good without a break for the soak time")
     return Wait(5, "good; soaking")
 

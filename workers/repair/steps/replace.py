@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 from healthboard import clock
+from healthboard.fleet import gaps
 from healthboard.repairs import launches, lifecycle
 from healthboard.repairs.models import Launch
 from workers.repair import zones
@@ -41,7 +42,7 @@ def replacement(run: Run) -> Result:
         if since is None:
             run.remember(serving_since=clock.now().isoformat())
             return Wait(5, f"{new} serves; soaking")
-        soaked = clock.now() - datetime.fromisoformat(since)
+        soaked = clock.now() - gaps.counted_from(datetime.fromisoformat(since))
         if soaked >= run.span("soak_s", 300):
             launches.note(run.repair, Launch.Outcome.SERVED, zone=new.zone)
             return Done(f"{new} serves in {new.zone}, soaked for {soaked.total_seconds():.0f} s")

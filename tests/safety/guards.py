@@ -1,0 +1,201 @@
+"""The registry of guards: what takes each out, and the test that must fail then. Needs neither Django nor healthboard.
+
+A guard is taken out by changing the text of the module that holds it, in memory, while a test process imports it, or
+by SQL on that process's test database. Nothing in the product can do it; see `tests.safety.without`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Cut(NamedTuple):
+    """`old`, which stands exactly once in the file, becomes `new`."""
+
+    path: str
+    old: str
+    new: str
+
+    def made(self, source: str) -> str:
+        """Raises LookupError where the guard is no longer where it was."""
+        if source.count(self.old) != 1:
+            raise LookupError(f"{self.old!r} stands {source.count(self.old)} times in {self.path}")
+        return source.replace(self.old, self.new)
+
+
+class Guard(NamedTuple):
+    #: path below tests, and the name of the test, with the parameters where one of them is enough
+    test: str
+    cuts: tuple[Cut, ...] = ()
+    sql: str = ""
+    #: seconds of processor time at most: tried by every run of the tests as well
+    cheap: bool = False
+
+
+LIFECYCLE, BRAKES, BUDGET = (f"healthboard/repairs/{n}.py" for n in ("lifecycle", "brakes", "budget"))
+ENGINE, RUN, LAUNCH = "workers/repair/engine.py", "workers/repair/run.py", "workers/repair/steps/launch.py"
+LEAVE, PREPARE, REPLACE = (f"workers/repair/steps/{n}.py" for n in ("leave", "prepare", "replace"))
+ANSWERS, JUDGE, TRIPS = "healthboard/cases/answers.py", "healthboard/cases/judge.py", "workers/repair/trips.py"
+
+GUARDS = {
+    "unique index": Guard(
+        "cases/test_races.py::test_one_open_repair_per_instance", sql="DROP INDEX one_open_repair", cheap=True
+    ),
+    "fence": Guard(
+        "cases/test_races.py::test_a_stale_fence_writes_nothing",
+        (Cut(LIFECYCLE, "if row.fence != repair.fence or row.state in CLOSED:", "if row.state in CLOSED:"),), cheap=True,
+    ),
+    "lease": Guard(
+        "cases/test_races.py::test_a_leased_repair_is_not_claimed_by_another",
+        (Cut(LIFECYCLE, "Q(lease_until=None) | Q(lease_until__lte=now), pk=repair_id", "pk=repair_id"),),
+    ),
+    "lease at the intent": Guard(
+        "cases/test_races.py::test_after_its_lease_a_worker_intends_nothing",
+        (Cut(LIFECYCLE, "if row.lease_until is None or row.lease_until <= clock.now():", "if False:"),),
+    ),
+    "lease at the sending": Guard(
+        "repairs/test_stood_still.py::test_a_call_whose_worker_stood_still_is_not_sent",
+        (Cut(RUN, "with aws.sent_until(begun + SEND_WITHIN_S):", "with aws.sent_until(begun + 1e9):"),),
+    ),
+    "budget": Guard(
+        "cases/test_races.py::test_five_starts_at_once_never_pass_the_budget",
+        (Cut(BUDGET, "elif not already_out and seen.out + 1 <= seen.allowed:", "elif True:"),),
+    ),
+    "budget lock": Guard(
+        "cases/test_races.py::test_two_takes_at_once_never_pass_the_budget",
+        (Cut(BUDGET, "Pool.objects.select_for_update(no_key=True).get(", "Pool.objects.get("),),
+    ),
+    "drain check": Guard(
+        "repairs/test_dead_hosts.py::test_a_standalone_task_is_waited_for_and_then_asked_about",
+        (
+            Cut(LEAVE, "    if look.tasks == 0:\n", "    if True:\n"),
+            Cut(REPLACE, "if container is None or run.look.tasks == 0 or", "if True or"),
+        ),
+    ),
+    "drain check before the end": Guard(
+        "repairs/test_dead_hosts.py::test_a_task_that_comes_back_before_the_end_holds_it_up",
+        (Cut(REPLACE, "if container is None or run.look.tasks == 0 or", "if True or"),),
+    ),
+    "room check": Guard(
+        "repairs/test_no_room.py::test_without_room_in_the_group_nothing_is_drained[at_maximum]",
+        (Cut(PREPARE, 'return End(False, "NO_ROOM", blocker) if blocker else', "return"),),
+    ),
+    "replacement check": Guard(
+        "repairs/test_no_room.py::test_a_replacement_with_the_same_fault_asks_and_ends_nothing",
+        (
+            Cut(REPLACE, "    problem = why_not_serving(run, new)\n", "    problem = None\n"),
+            Cut(REPLACE, "if problem := why_not_serving(run, new):", "if problem := None:"),
+        ),
+    ),
+    "owner check": Guard(
+        "repairs/test_others.py::test_an_owner_that_changes_under_way_ends_the_acting",
+        (Cut(ENGINE, "if run.instance.is_self or (owner in TOUCHABLE and told not in TOUCHABLE and not ours_detached):",
+             "if False:"),),
+    ),
+    "owner check of decisions": Guard(
+        "cases/test_owners.py::test_what_is_not_ours_is_observed",
+        (Cut(JUDGE, "    if instance.owner not in TOUCHABLE:\n", "    if False:\n"),),
+    ),
+    "pause tag": Guard(
+        "repairs/test_others.py::test_a_pause_tag_is_read_before_every_step_even_of_an_undo",
+        (Cut(ENGINE, "by = run.look.paused_by", 'by = ""'),),
+    ),
+    "breaker": Guard(
+        "cases/test_races.py::test_after_a_breaker_has_opened_no_automatic_intent_is_committed",
+        (Cut(BRAKES, "for breaker in breakers_for(instance, workloads):", "for breaker in ():"),),
+    ),
+    "breadth is seen first": Guard(
+        "repairs/test_flows.py::test_nothing_starts_before_one_full_round_so_that_breadth_is_seen_first",
+        (Cut(ENGINE, "if run.repair.automatic and not _breadth_was_seen(run):", "if False:"),),
+    ),
+    "stop switch": Guard(
+        "cases/test_races.py::test_after_the_stop_switch_no_intent_is_committed",
+        (Cut(BRAKES, "    if row.stopped:\n", "    if False:\n"),), cheap=True,
+    ),
+    "evidence hash": Guard(
+        "cases/test_decide.py::test_a_changed_plan_or_other_evidence_is_refused_with_what_changed",
+        (Cut(ANSWERS, "if plan_version != case.plan_version or evidence_hash != case.evidence_hash:",
+             "if plan_version != case.plan_version:"),),
+    ),
+    "plan version": Guard(
+        "cases/test_decide.py::test_a_new_plan_on_the_same_evidence_is_refused",
+        (Cut(ANSWERS, "if plan_version != case.plan_version or evidence_hash != case.evidence_hash:",
+             "if evidence_hash != case.evidence_hash:"),),
+    ),
+    "evidence at the end": Guard(
+        "repairs/test_undo.py::test_evidence_that_clears_undoes_a_repair_before_its_irreversible_step",
+        (Cut(PREPARE, 'if seen.verdict in GOOD and not run.facts.get("insisted"):', "if False:"),),
+    ),
+    "tries of the slot": Guard(
+        "cases/test_tries.py::test_the_repairs_of_a_slot_are_counted_together",
+        (Cut(JUDGE, "ended_24h=tries.ended(links)", "ended_24h=tries.ended(links[:1])"),),
+    ),
+    "same fault again": Guard(
+        "cases/test_tries.py::test_the_same_kind_of_fault_on_the_replacement_stops_and_asks",
+        (Cut(JUDGE, "if given.replaced and given.replaced_for in shown:", "if False:"),),
+    ),
+    "repairs per hour": Guard(
+        "cases/test_velocity.py::test_repairs_per_hour_count_also_when_the_earlier_ones_are_over",
+        (Cut(BUDGET, "if per_hour is not None:", "if False:"),),
+    ),
+    "one zone": Guard(
+        "cases/test_velocity.py::test_one_zone_at_a_time",
+        (Cut(BUDGET, 'if values.get("one_zone_at_a_time"):', "if False:"),),
+    ),
+    "floor": Guard(
+        "cases/test_velocity.py::test_members_that_are_missing_altogether_do_not_lower_the_floor",
+        (Cut(BUDGET, "if units and seen.serving - 1 < floor:", "if False:"),),
+    ),
+    "breaker for AWS": Guard(
+        "cases/test_breakers.py::test_lasting_trouble_with_aws_opens_a_breaker_once",
+        (Cut(TRIPS, "            _aws_errors(account, region, now)\n", ""),),
+    ),
+    "breaker for blindness": Guard(
+        "cases/test_breakers.py::test_sources_that_stay_blind_under_an_open_repair_open_a_breaker",
+        (Cut(TRIPS, "            _blind(account, region, now)\n", ""),),
+    ),
+    "protected mode": Guard(
+        "cases/test_breakers.py::test_launches_that_fail_in_a_row_put_the_pool_into_protected_mode",
+        (Cut("healthboard/repairs/launches.py", "if failed >= IN_A_ROW:", "if False:"),),
+    ),
+    "watching anew": Guard(
+        "cases/test_watching_anew.py::test_after_a_gap_or_a_jump_ahead_full_rounds_come_first",
+        (Cut("healthboard/fleet/gaps.py", "    if not _gaps():\n", "    if True:\n"),),
+    ),
+    "spans after a jump": Guard(
+        "cases/test_watching_anew.py::test_a_span_counts_from_the_last_jump",
+        (Cut("healthboard/fleet/gaps.py", "return max(moment, begun) if moment <= now else min(begun, now)",
+             "return moment"),),
+    ),
+    "backlog": Guard(
+        "cases/test_watching_anew.py::test_ten_thousand_old_events_open_no_case_and_a_fresh_one_does",
+        (Cut("healthboard/fleet/bursts.py", "backlog=channel not in DESCRIBED and received - last > BACKLOG_AFTER",
+             "backlog=False"),),
+    ),
+    "blind sources": Guard(
+        "repairs/test_others.py::test_blind_sources_hold_what_is_scheduled",
+        (Cut(ENGINE, "return Wait(15, reasons[0]) if reasons else None", "return None"),
+         Cut(PREPARE, "def recheck(run: Run) -> Result:\n    if reasons := why_blind(run.instance, clock.now()):",
+             "def recheck(run: Run) -> Result:\n    if reasons := []:")),
+    ),
+    "database put back": Guard(
+        "audit/test_restored.py::test_no_intent_and_no_start_even_before_anybody_looked",
+        (Cut(LIFECYCLE, "        raise Held(behind)", "        pass"), Cut(LIFECYCLE, "        return behind\n", "        pass\n")),
+    ),
+    "audit triggers": Guard(
+        "audit/test_chain.py::test_rows_and_seals_cannot_be_changed_or_deleted_by_sql",
+        sql="DROP FUNCTION audit_stays() CASCADE",
+    ),
+    "intent row": Guard(
+        "repairs/test_guards.py::test_every_changing_call_was_intended_and_committed_before",
+        (Cut(RUN, "    def change(\n", "    @transaction.atomic\n    def change(\n"),),
+    ),
+    "token": Guard(
+        "repairs/test_guards.py::test_a_launch_that_is_repeated_is_the_same_launch[drop_after]",
+        (Cut(LAUNCH, '    request = run.facts["launch_request"]\n',
+             '    request = {**run.facts["launch_request"], "ClientToken": f"{random.random()}"}\n'),),
+    ),
+}  # fmt: skip
