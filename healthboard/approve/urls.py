@@ -3,6 +3,7 @@ from django.urls import path
 from healthboard.approve import (
     answers,
     bulk,
+    bundle,
     by_hand,
     case,
     condemned,
@@ -27,6 +28,7 @@ urlpatterns = [
     path("instances/<int:pk>/", instance.instance, name="instance"),
     path("instances/<int:pk>/act/<slug:action>/", by_hand.act, name="act"),
     path("instances/<int:pk>/recorder/", plots.instance_recorder, name="instance_recorder"),
+    path("instances/<int:pk>/bundle/", bundle.bundle, name="bundle"),
     path("instances/<int:pk>/pause/", by_hand.pause, name="pause"),
     path("instances/<slug:account>/<slug:region>/<slug:instance_id>/", instance.by_name, name="instance_by_name"),
     path("system/", system.system, name="system"),
