@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from healthboard import clock, words
+from healthboard.approve import expected
 from healthboard.approve.web import actor_of, log_in_again, see_other
 from healthboard.cases import by_hand
 from healthboard.fleet import queries as fleet
@@ -63,7 +64,7 @@ def _context(request: HttpRequest, found: Instance, action: str) -> dict[str, An
     button = next(b for b in by_hand.buttons(found, request.user) if b["action"] == action)
     return {
         "instance": found, "action": action, "title": button["title"], "plan": shown.plan, "seen": shown.seen,
-        "case": shown.case, "why_not": button["why_not"], "assessment": shown.reading.assessment,
+        **expected.of(found, action, shown.plan), "case": shown.case, "why_not": button["why_not"], "assessment": shown.reading.assessment,
     }  # fmt: skip
 
 

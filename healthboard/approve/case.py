@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from healthboard import clock
-from healthboard.approve import machine, plots, says, sentence
+from healthboard.approve import expected, machine, plots, says, sentence
 from healthboard.approve.answers import KINDS, allowed_kinds
 from healthboard.approve.web import may
 from healthboard.cases import precedent, queries
@@ -21,7 +21,7 @@ from healthboard.fleet.evidence import thresholds_of
 from healthboard.pages import live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
-from healthboard.repairs import history, waiting
+from healthboard.repairs import waiting
 from healthboard.repairs.progress import progress
 
 
@@ -97,23 +97,10 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
 
 
 def _expected(found: Case, repair: Any) -> dict[str, Any]:
-    """What history says of the plan: how long such repairs took, and how the last launch of this type came out."""
-    instance = found.instance
-    if instance is None or not found.open:
+    if found.instance is None or not found.open:
         return {}
-    action = repair.action if repair is not None and repair.closed_at is None else found.action
-    pool = found.pool
-    launch = (
-        history.last_launch(found.account_id, found.region, instance.instance_type) if action == "REPLACE" else None
-    )
-    used = found.plan.get("budget") or {}
-    size, out = used.get("size"), used.get("out")
-    return {
-        "took_before": history.took(action, instance.owner, found.pool_id, pool.name if pool else ""),
-        "last_launch": launch,
-        # with this one out as well; one that is out already is counted
-        "stay": max(size - out - instance.serving, 0) if isinstance(size, int) and isinstance(out, int) else None,
-    }
+    under_way = repair is not None and repair.closed_at is None
+    return expected.of(found.instance, repair.action if under_way else found.action, found.plan)
 
 
 def _undoable(found: Case, repair: Any) -> bool:

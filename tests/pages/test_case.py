@@ -169,6 +169,23 @@ def test_bulk_refuses_nothing_unlike_damaged_or_too_many(case, home, log_in):
     assert case.instance.instance_id in text
 
 
+def test_bulk_answers_each_row_by_itself_and_says_so_row_by_row(home, log_in):
+    ensure_default()
+    cases = [make.case(make.instance(home)) for _ in range(3)]
+    Case.objects.filter(pk=cases[1].pk).update(
+        plan_version=2, plan={**cases[1].plan, "changed": [{"version": 2, "what": ["a protected task came"]}]}
+    )
+    rows = [f"{case.pk}:{case.plan_version}:{case.evidence_hash}" for case in cases]
+    client = log_in("operator")
+    answer = client.post("/bulk/", {"kind": "approve", "row": rows})
+    text = answer.content.decode()
+    assert (answer.status_code, answer.context["done"], answer.context["refused"]) == (200, 2, 1)
+    assert "2 cases were answered, 1 refused" in text and "a protected task came" in text
+    assert [Decision.objects.filter(case=case).exclude(repair=None).count() for case in cases] == [1, 0, 1]
+    again = client.post("/bulk/", {"kind": "approve", "row": rows})
+    assert (again.status_code, again.context["refused"]) == (409, 3)
+
+
 def test_why_nothing_is_done_names_each_reason(home, log_in):
     make.switch(stopped=True, reason="fire", changed_by="ann")
     make.pause("pool", "train", reason="roll-out")

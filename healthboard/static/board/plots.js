@@ -20,7 +20,7 @@
     const time = { ...look, space: 70, size: 26,
                    values: (u, splits, axis, space, step) => splits.map((t) => clock(t).slice(0, step < 60 ? 8 : 5)) };
     const value = lanes
-      ? { ...look, size: 128, splits: () => lanes.map((_, n) => n), values: () => lanes }
+      ? { ...look, size: 142, splits: () => lanes.map((_, n) => n), values: () => lanes }
       : { ...look, size: 46, space: 28 };
     return [time, value];
   }
