@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+from healthboard.sandbox import hostile
 from healthboard.sandbox.injure import BadInjection, check, clear, inject
-from healthboard.sandbox.interfere import KINDS
+from healthboard.sandbox.interfere import KINDS, LAUNCHES
 from healthboard.sandbox.status import status
 from healthboard.sandbox.world import Sandbox
 
@@ -58,10 +60,21 @@ def _aws(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any
 def _rules(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
     rules = body.get("rules")
     if rules is not None:
-        if not isinstance(rules, list) or any(r.get("do", "error") not in KINDS for r in rules):
-            raise BadRequest(f"rules: a list of objects; 'do' is one of {', '.join(KINDS)}")
+        known = (*KINDS, *LAUNCHES)
+        if not isinstance(rules, list) or any(
+            not isinstance(r, dict) or r.get("do", "error") not in known for r in rules
+        ):
+            raise BadRequest(f"rules: a list of objects; 'do' is one of {', '.join(known)}")
         sandbox.set_rules(rules)
     return {"rules": sandbox.rules}
+
+
+def _hostile(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    seed = body.get("seed")
+    if seed is not None and not (isinstance(seed, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,40}", seed)):
+        raise BadRequest("seed: up to 40 letters, digits, _ and -")
+    before = hostile.turn(sandbox, seed) if "seed" in body else sandbox.hostile
+    return {"hostile": sandbox.hostile.seed if sandbox.hostile else None, "did": dict(before.did) if before else {}}
 
 
 ACTIONS: dict[str, Callable[[Sandbox, str, dict[str, Any]], dict[str, Any]]] = {
@@ -70,6 +83,7 @@ ACTIONS: dict[str, Callable[[Sandbox, str, dict[str, Any]], dict[str, Any]]] = {
     "inject": _inject,
     "aws": _aws,
     "rules": _rules,
+    "hostile": _hostile,
 }
 #: what may be asked with GET
-READS = ("status", "health", "rules")
+READS = ("status", "health", "rules", "hostile")

@@ -8,8 +8,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from healthboard.sandbox import spoil
 from healthboard.sandbox.calls import handler_of, is_changing, sqs
-from healthboard.sandbox.interfere import Call, interfere
+from healthboard.sandbox.interfere import Behaviour, Call, interfere
 from healthboard.sandbox.protocol import errors, serialize
 from healthboard.sandbox.protocol.errors import AwsError
 from healthboard.sandbox.protocol.models import SERVICES, protocol_of
@@ -94,15 +95,16 @@ def _serve(sandbox: Sandbox, call: Call, request_id: str) -> tuple[Answer, float
         error = behaviour.error
         if not (behaviour.drop or error):
             try:
-                result = handler_of(call.service, call.operation)(world, call.params)
+                result = _result(world, call, behaviour)
             except AwsError as refused:
                 error = refused
         late = error or behaviour.error_after
-        outcome = behaviour.outcome or (late.code if late else "ok")
-        sandbox.store.log_call(
-            call.at, world.where, call.service, call.operation, target_of(world, call, result), outcome
-        )
+        outcome = behaviour.outcome or (late.code if late else _failed(call, result) or "ok")
+        target = target_of(world, call, result)
+        sandbox.store.log_call(call.at, world.where, call.service, call.operation, target, outcome)
         if is_changing(call.operation):
+            if sandbox.hostile is not None and result is not None and outcome == "ok":
+                sandbox.hostile.served(world, call, target)
             sandbox.flush()
         if behaviour.drop or (behaviour.drop_after and error is None):
             return Answer(None), behaviour.delay_s
@@ -113,6 +115,42 @@ def _serve(sandbox: Sandbox, call: Call, request_id: str) -> tuple[Answer, float
         if behaviour.empty:
             result = {k: [] if isinstance(v, list) else v for k, v in result.items() if "oken" not in k}
     return Answer(*serialize.render(call.service, call.operation, result, request_id), request_id), behaviour.delay_s
+
+
+def _result(world: World, call: Call, behaviour: Behaviour) -> dict[str, Any]:
+    """What the handler answers, spoiled as the behaviour says. Raises AwsError."""
+    handler = handler_of(call.service, call.operation)
+    params, rest = spoil.split(call.operation, call.params) if behaviour.half else (call.params, None)
+    if params is None:
+        return rest or {}
+    if is_changing(call.operation):
+        result = _changed(world, call, handler, params, behaviour.lag_s)
+    else:
+        with spoil.as_it_was(world.sandbox, world):
+            result = handler(world, params)
+    if rest is not None:
+        result = spoil.joined(result, rest)
+    return spoil.without(result, behaviour.fields) if behaviour.fields else result
+
+
+def _changed(world: World, call: Call, handler: Any, params: dict[str, Any], lag_s: float) -> dict[str, Any]:
+    if not lag_s:
+        return handler(world, params)
+    named = [one for one in target_of(world, call, None).split(",") if one]
+    past = spoil.photograph(world, named, str(params.get("AutoScalingGroupName", "")), world.after(lag_s))
+    known = set(world.instances)
+    result = handler(world, params)
+    past.hidden += [i for id_, i in world.instances.items() if id_ not in known]
+    world.sandbox.pasts.append(past)
+    return result
+
+
+def _failed(call: Call, result: dict[str, Any] | None) -> str:
+    """Why a change failed altogether although the answer is HTTP 200."""
+    if not result or not result.get("failures") or not is_changing(call.operation):
+        return ""
+    done = any(isinstance(value, list) and value for name, value in result.items() if name != "failures")
+    return "" if done else str(result["failures"][0].get("reason", "FAILURE"))
 
 
 def target_of(world: World, call: Call, result: dict[str, Any] | None) -> str:

@@ -6,9 +6,11 @@ import base64
 import re
 from typing import Any
 
+from healthboard.sandbox import interfere
 from healthboard.sandbox.entities import Group, Instance, Template
+from healthboard.sandbox.faults import FAULTS
 from healthboard.sandbox.hardware import TYPES, gpus_of_host
-from healthboard.sandbox.injure import after_move
+from healthboard.sandbox.injure import after_move, inject
 from healthboard.sandbox.world import World
 
 PENDING_S, REGISTER_S, CHECKS_S = 40, 120, 110
@@ -64,7 +66,11 @@ def launch(
     group: Group | None = None,
     **more: Any,
 ) -> Instance:
-    """A new pending instance on a host of its own."""
+    """A new pending instance on a host of its own, unless somebody made AWS hostile (`interfere.fate`)."""
+    pool = group.pool if group else template.pool if template else None
+    fate = interfere.fate(world.sandbox, pool)
+    if fate.get("do") == "other_type":
+        type_ = next(name for name, spec in TYPES.items() if spec.gpus and name != type_)
     number = world.count("instance")
     instance_id = "i-" + world.seeded("instance", number)[:17]
     system = {}
@@ -72,11 +78,10 @@ def launch(
         system = {"aws:ec2launchtemplate:id": template.id, "aws:ec2launchtemplate:version": version or template.default}
     if group:
         system["aws:autoscaling:groupName"] = group.id
-    pool = group.pool if group else template.pool if template else None
     merged = {**tags, **system}
     if pool and "Name" not in merged:
         merged["Name"] = f"{pool}-{world.count(f'name/{pool}'):02d}"
-    host = world.count("host")
+    host = (_given_back(world, type_) if fate.get("do") == "condemned" else None) or world.count("host")
     instance = Instance(
         id=instance_id,
         type=type_,
@@ -90,14 +95,29 @@ def launch(
         template=template.id if template else None,
         template_version=version,
         pool=pool,
-        cluster=cluster_in(data) if data else None,
+        cluster=cluster_in(data) if data and fate.get("do") != "never_registers" else None,
         provider=group.provider if group else None,
         user_data=data,
         host=host,
         **more,
     )
     identify(world, instance)
-    return world.add(instance)
+    world.add(instance)
+    if fate.get("do") == "same_fault":
+        inject(world, instance, fate.get("code") or _fault_of(world, pool))
+    return instance
+
+
+def _given_back(world: World, type_: str) -> int | None:
+    """The host of the last machine of this type that was ended."""
+    ended = [i for i in world.instances.values() if i.type == type_ and i.state == "terminated"]
+    return max((i.host for i in ended), default=None)
+
+
+def _fault_of(world: World, pool: str | None) -> str:
+    """What ails a machine of the pool."""
+    bad = [f["code"] for i in world.instances.values() if i.pool == pool and i.state == "running" for f in i.faults]
+    return next((code for code in reversed(bad) if FAULTS[code].on_gpu), "XID_79")
 
 
 def identify(world: World, instance: Instance) -> None:

@@ -11,7 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from healthboard.sandbox import bus, control, dispatch
+from healthboard.sandbox import bus, control, dispatch, hostile
 from healthboard.sandbox import config as settings
 from healthboard.sandbox.config import Config
 from healthboard.sandbox.fleet.build import build
@@ -139,6 +139,7 @@ class Engine:
                     build(world)
                 bus.tell(world)  # what is there from the start is known, not told
             self.sandbox.flush()
+            hostile.resume(self.sandbox)
         self.crew = Crew(self.sandbox)
         self.script = Script(self.sandbox) if config.script else None
         self.server = Server(self.sandbox, config.port)
@@ -179,6 +180,8 @@ class Engine:
             for world in self.sandbox.worlds.values():
                 try:
                     tick(world)
+                    if self.sandbox.hostile is not None:
+                        self.sandbox.hostile.tick(world)
                     bus.tell(world)
                 except Exception:
                     log.exception("tick failed")

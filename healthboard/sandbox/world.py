@@ -156,6 +156,8 @@ class Sandbox:
         self.worlds: dict[tuple[str, str], World] = {}
         self.mode: str = self.store.setting("aws", "ok")
         self.rules: list[dict[str, Any]] = self.store.setting("rules", [])
+        self.hostile: Any = None  # a `hostile.Hostile` while its script is under way
+        self.pasts: list[Any] = []  # `spoil.Past`: what a lagging AWS still shows
         self.started_at = clock()
         self.url = ""  # where it is served
         self.collected_at: float | None = None  # since when the nodes are known to the web server

@@ -11,7 +11,7 @@ from healthboard.sandbox import client, config
 
 
 class Command(BaseCommand):
-    help = "sandbox status [--json] | sandbox aws ok|off|throttle"
+    help = "sandbox status [--json] | sandbox aws ok|off|throttle | sandbox hostile SEED|off"
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -20,6 +20,8 @@ class Command(BaseCommand):
         status.add_argument("--json", action="store_true", help="everything, as one JSON object")
         aws = actions.add_parser("aws", help="let AWS answer, fall silent, or throttle")
         aws.add_argument("mode", choices=("ok", "off", "throttle"))
+        hostile = actions.add_parser("hostile", help="let AWS do its worst, as drawn from a seed")
+        hostile.add_argument("seed", help="letters and digits; off: honest again, and what it did is told")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if config.is_aws_mode():
@@ -28,6 +30,9 @@ class Command(BaseCommand):
             if options["action"] == "aws":
                 answer = client.call("aws", {"mode": options["mode"]})
                 self.stdout.write(f"aws is {answer['aws']}")
+                return
+            if options["action"] == "hostile":
+                self._hostile(options["seed"])
                 return
             status = client.call("status")
         except (client.Unreachable, client.Refused, config.BadSetting) as error:
@@ -46,3 +51,11 @@ class Command(BaseCommand):
                 f"{i['instance_id']}  {i['name']:12} {i['state']:13} {i['pool'] or '-':8} {i['zone']}  "
                 f"{i['status'] or '-':9} agent {agent:9} tasks {i['tasks']}  {' '.join(i['faults'])}"
             )
+
+    def _hostile(self, seed: str) -> None:
+        answer = client.call("hostile", {"seed": None if seed == "off" else seed})
+        if answer["hostile"] is not None:
+            self.stdout.write(f"AWS is hostile by seed {answer['hostile']}")
+            return
+        did = ", ".join(f"{count} {what}" for what, count in sorted(answer["did"].items()))
+        self.stdout.write(f"AWS is honest again; it did: {did or 'nothing'}")
