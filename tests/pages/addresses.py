@@ -46,7 +46,7 @@ def _routes(patterns: list, before: str) -> Iterator[tuple[str, str]]:
 
 
 def _filled(route: str, name: str, rows: dict) -> str:
-    values = {"int": rows.get(name) or rows.get(route.split("/")[0]), "slug": "override"}
+    values = {"int": rows.get(name) or rows.get(route.split("/")[0]), "slug": {"act": "drain"}.get(name, "override")}
     wanted = [kind for kind, _ in _PART.findall(route)]
     if (wanted and any(not values.get(kind) for kind in wanted)) or wanted.count("slug") > 1:
         return ""
