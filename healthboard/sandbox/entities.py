@@ -151,6 +151,17 @@ class Service(Entity):
 
 
 @dataclass(eq=False)
+class Definition(Entity):
+    """A task definition, as far as placing its tasks needs it."""
+
+    kind: ClassVar[str] = "definition"
+    id: str  # family:revision
+    family: str
+    gpus: int = 0
+    active: bool = True
+
+
+@dataclass(eq=False)
 class Cluster(Entity):
     kind: ClassVar[str] = "cluster"
     id: str
@@ -287,6 +298,6 @@ KINDS: dict[str, type[Entity]] = {
     cls.kind: cls
     for cls in (
         Instance, Container, Task, Service, Cluster, Provider, Group, Template, Activity, Reservation, Token, Shortage,
-        Message, Counters,
+        Message, Counters, Definition,
     )
 }  # fmt: skip

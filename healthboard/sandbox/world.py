@@ -17,6 +17,7 @@ from healthboard.sandbox.entities import (
     Cluster,
     Container,
     Counters,
+    Definition,
     Entity,
     Group,
     Instance,
@@ -57,12 +58,14 @@ class World:
         self.shortages: dict[str, Shortage] = {}
         self.messages: dict[str, Message] = {}  # of the place's one queue, oldest first
         self.counters_by_id: dict[str, Counters] = {}
+        self.definitions: dict[str, Definition] = {}
         self.container_of: dict[str, Container] = {}  # by instance id: the newest
         self._tables: dict[str, dict[str, Any]] = {
             "instance": self.instances, "container": self.containers, "task": self.tasks, "service": self.services,
             "cluster": self.clusters, "provider": self.providers, "group": self.groups, "template": self.templates,
             "activity": self.activities, "reservation": self.reservations, "token": self.tokens,
             "shortage": self.shortages, "message": self.messages, "counters": self.counters_by_id,
+            "definition": self.definitions,
         }  # fmt: skip
         self.rng = random.Random(f"{sandbox.config.seed}/{account}/{region}")
 

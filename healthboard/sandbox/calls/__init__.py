@@ -10,13 +10,16 @@ from botocore import xform_name
 
 from healthboard.sandbox.calls import (
     autoscaling_change,
+    autoscaling_make,
     autoscaling_read,
     ec2_change,
     ec2_instances,
+    ec2_make,
     ec2_read,
     ec2_run,
     ecs_change,
     ecs_instances,
+    ecs_make,
     ecs_read,
     ecs_tasks,
     sqs,
@@ -27,9 +30,9 @@ from healthboard.sandbox.world import World
 
 Handler = Callable[[World, dict[str, Any]], dict[str, Any]]
 MODULES = {
-    "ec2": (ec2_instances, ec2_read, ec2_run, ec2_change),
-    "ecs": (ecs_read, ecs_instances, ecs_tasks, ecs_change),
-    "autoscaling": (autoscaling_read, autoscaling_change),
+    "ec2": (ec2_instances, ec2_read, ec2_run, ec2_change, ec2_make),
+    "ecs": (ecs_read, ecs_instances, ecs_tasks, ecs_change, ecs_make),
+    "autoscaling": (autoscaling_read, autoscaling_change, autoscaling_make),
     "sts": (sts,),
     "sqs": (sqs,),
 }

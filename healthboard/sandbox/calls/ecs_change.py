@@ -44,10 +44,12 @@ def list_tags_for_resource(world: World, p: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_task(world: World, p: dict[str, Any]) -> dict[str, Any]:
-    """Standalone tasks for tests and demonstrations. The family decides nothing; two GPUs unless overridden."""
+    """Standalone tasks. Where no task definition was registered, for demonstrations: two GPUs unless overridden."""
     cluster = cluster_of(world, p)
-    family = p["taskDefinition"].rpartition("/")[2].partition(":")[0]
-    gpus = _gpus(p)
+    named = p["taskDefinition"].rpartition("/")[2]
+    family = named.partition(":")[0]
+    known = world.definitions.get(named)
+    gpus = known.gpus if known else _gpus(p)
     pool = next((s["capacityProvider"] for s in p.get("capacityProviderStrategy") or ()), None)
     made, failures = [], []
     for _ in range(p.get("count") or 1):
