@@ -78,7 +78,14 @@ GPU_STATES = {
     "error": Mark("Error", "bad", "octagon"),
     "reset_required": Mark("Reset required", "doubt", "diamond"),
 }
+JOB_STATES = {
+    "still": Mark("Stands still", "bad", "stop", "It lost tasks with a fault on one of its machines"),
+    "risk": Mark("Needs a sick machine", "doubt", "links", "It runs on a machine with an open case"),
+    "running": Mark("Running", "good", "check"),
+    "ended": Mark("Ended", "plain", "dot", "It has no tasks left, and no fault on its machines came with that"),
+}
 KINDS = {
+    "job": JOB_STATES,
     "verdict": VERDICTS,
     "check": CHECKS,
     "stage": STAGES,

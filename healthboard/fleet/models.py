@@ -354,6 +354,22 @@ class Task(Place):
     gpus = models.PositiveSmallIntegerField(default=0)
 
 
+class JobStop(Place):
+    """A job that lost tasks: on which instances it ran until then. ECS soon lists a stopped task no more, and who is
+    woken wants to know what stands still. Gone once the job runs on as many instances again."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
+    name = models.CharField(max_length=255)
+    family = models.CharField(max_length=255, blank=True)
+    nodes = models.JSONField()  # EC2 instance id -> GPUs that its tasks held
+    left = models.PositiveIntegerField()  # instances on which it still has tasks
+    at = models.DateTimeField()  # the first loss
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="job_stop_unique")]
+        indexes = [models.Index(fields=["-at"], name="job_stop_at")]
+
+
 class NodeRequest(models.Model):
     """One verb of the closed list that a node is asked to run, and its answer or the absence of one."""
 

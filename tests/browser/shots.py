@@ -72,6 +72,8 @@ def pages(found: dict) -> dict[str, str]:
         "fleet": "/fleet/",
         "fleet-none": "/fleet/?q=nothing-like-it",
         "fleet-map": "/fleet/map/?group=pool",
+        "jobs": "/jobs/",
+        "jobs-risk": "/jobs/?tab=risk",
         "find": "/find/?q=nothing-like-it",
         "find-several": "/find/?q=train",
         "instance": f"/instances/{found['sick'].pk}/",

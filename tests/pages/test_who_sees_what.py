@@ -20,6 +20,7 @@ LISTS = [
     "/explain/",
     "/fleet/map/",
     "/find/",
+    "/jobs/",
 ]
 
 

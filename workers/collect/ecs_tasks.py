@@ -8,7 +8,7 @@ from typing import Any
 
 from healthboard.fleet import heads
 from healthboard.fleet.models import Cluster, Instance, Task, Workload
-from workers.collect import store
+from workers.collect import jobs, store
 from workers.collect.reader import Blind, Reader
 
 JOB_TAG = "healthboard:job"
@@ -96,9 +96,13 @@ def store_tasks(
     store.mark_seen(Workload, [w.pk for w in stored.values()], at)
     workloads = {**workloads, **stored}
     known = {task.arn: task for task in Task.objects.filter(cluster=cluster)}
+    names = {row.pk: row.instance_id for row in instances.values()}
+    before = jobs.spread(known.values(), names)
     told = {t["taskArn"]: _columns(t, instances, workloads, tasks, known.get(t["taskArn"])) for t in live}
-    store.upsert(Task, known, told, _fixed(cluster))
+    stored = store.upsert(Task, known, told, _fixed(cluster))
     Task.objects.filter(pk__in=[known[arn].pk for arn in over if arn in known]).delete()
+    left = [*stored.values(), *(row for arn, row in known.items() if arn not in told and arn not in over)]
+    jobs.remember(cluster, before, jobs.spread(left, names), at)
 
 
 def _columns(
