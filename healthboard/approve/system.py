@@ -22,7 +22,8 @@ from healthboard.cases import alarm, answers
 from healthboard.cases.models import Case
 from healthboard.celery import TICKS, every
 from healthboard.diagnosis import catalogue
-from healthboard.fleet.models import Instance, Pool, Pulse, Source
+from healthboard.fleet import aws_notices
+from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source
 from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
 from healthboard.pages import live, page, version
@@ -44,6 +45,7 @@ SECONDS = {task.split(".")[1]: seconds for task, seconds in TICKS.values() if ta
 def system(request: HttpRequest) -> HttpResponse:
     mark = [
         list(Source.objects.values_list("pk", "succeeded_at", "error", "dropped")),
+        list(AwsNotice.objects.order_by("pk").values_list("pk", "told_at", "closed_at")),
         list(Breaker.objects.filter(released_at=None).values_list("pk", flat=True)),
         list(Pause.objects.filter(ended_at=None).values_list("pk", "until")),
         list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),
@@ -62,6 +64,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
     return {
         "switch": frame(request).switch,
         "sources": sources,
+        "notices": list(aws_notices.standing(_here(request, AwsNotice)).select_related("account")[:50]),
         "pulses": _pulses(now),
         "breakers": _breakers(request),
         "released": _here(request, Breaker)
@@ -91,7 +94,7 @@ def _may(request: HttpRequest) -> dict[str, str | None]:
 def _here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
     """What concerns the places of this person; a pause or breaker of the whole fleet concerns everybody."""
     rows = access.within(request.user, model.objects.all(), pool="")
-    return rows | model.objects.filter(account=None) if model is not Source else rows
+    return rows | model.objects.filter(account=None) if model not in (Source, AwsNotice) else rows
 
 
 def _breakers(request: HttpRequest) -> list[Breaker]:

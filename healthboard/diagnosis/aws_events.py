@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from healthboard.diagnosis.parsed import parse_time
@@ -21,6 +22,8 @@ _NOTICES = (
     ("Capacity Block Expiration", "CAPACITY_BLOCK_ENDING"),
 )
 _INSTANCE = re.compile(r"\bi-[0-9a-f]{8,17}\b")
+#: us-east-1a, or the id of a zone: use1-az2
+_ZONE = re.compile(r"\b(?:[a-z]{2}(?:-[a-z]{2,12}){1,2}-\d[a-z]|[a-z]{3,5}\d-az\d{1,2})\b")
 
 
 def read(envelope: Any) -> tuple[list[Event], list[Reading]]:
@@ -71,15 +74,40 @@ def _health(envelope: Mapping[str, Any], detail: Mapping[str, Any], at: datetime
         "topic": topic,
         "type": kind,
         "region": detail.get("eventRegion"),
-        "start": str(detail.get("startTime") or "")[:40],
+        "start": _when(detail.get("startTime")),
         "arn": str(detail.get("eventArn") or "")[:300],
+        "service": str(detail.get("service") or "")[:40],
     }
     text = ""
     words = detail.get("eventDescription")
     if isinstance(words, list) and words and isinstance(words[0], Mapping):
         text = str(words[0].get("latestDescription") or "")
+    if ends := _when(detail.get("endTime")):
+        attrs["ends"] = ends
+    if zone := _zone(detail, text):
+        attrs["zone"] = zone
     names: list[str | None] = list(_instances(envelope, detail)) or [None]
     return [Event(at, "AWS_HEALTH_EVENT", "aws-health", None, (text or kind)[:300], attrs, instance=n) for n in names]
+
+
+def _when(value: Any) -> str:
+    """A time of AWS Health, which writes it as mail does, in ISO 8601; what is none stays as it is, cut."""
+    if not isinstance(value, str):
+        return ""
+    try:
+        found = parse_time(value) or parsedate_to_datetime(value).astimezone(UTC)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return value[:40]
+    return found.isoformat()
+
+
+def _zone(detail: Mapping[str, Any], text: str) -> str:
+    """The zone that the event names; its text counts where it names one alone."""
+    told = detail.get("availabilityZone")
+    if isinstance(told, str) and _ZONE.fullmatch(told):
+        return told
+    named = set(_ZONE.findall(text))
+    return named.pop() if len(named) == 1 else ""
 
 
 def _instances(envelope: Mapping[str, Any], detail: Mapping[str, Any]) -> list[str]:

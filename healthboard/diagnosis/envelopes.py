@@ -1,6 +1,7 @@
 """One message of the event queue to what it says, or the reason why it is not used. Whoever may send is not believed.
 
-An envelope that is used names its account, region, time and at least one thing of ours to look at. What it says about
+An envelope that is used names its account, region, time and at least one thing of ours to look at; what AWS Health
+says of a whole place needs no more than the place. What it says about
 a state is a hint; only its announcements (`events`) are kept.
 """
 
@@ -72,6 +73,11 @@ class Envelope:
     events: tuple[Event, ...] = ()
 
     @property
+    def of_place(self) -> bool:
+        """AWS Health speaks of the account, the region or a zone, and of no instance."""
+        return self.kind == ANNOUNCED and not self.instances
+
+    @property
     def order(self) -> tuple[datetime, int, str]:
         return self.at, self.version or 0, self.id
 
@@ -104,7 +110,7 @@ def read(body: Any, *, account: str, region: str, now: datetime) -> Envelope:
         state=_word(detail.get("lastStatus") if kind == TASK else detail.get("state")),
         events=tuple(_named(event, name) for event in found),
     )
-    if not (made.instances or made.container or made.block):
+    if not (made.instances or made.container or made.block or kind == ANNOUNCED):
         raise Unusable("names no instance")
     return made
 

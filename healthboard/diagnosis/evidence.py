@@ -55,6 +55,9 @@ class Evidence:
         oldest = now - thresholds.repeat_window
         self.earlier = [e for e in ordered if self._before_boot(e) and (e.last_at or e.at) >= oldest]
         self._gaps = self._open_gaps()
+        self._silent = {
+            r.source: r.since for (name, _, _), r in self._latest.items() if name == "NVML" and r.value != "ok"
+        }
 
     def _open_gaps(self) -> dict[str, Reading]:
         """Sources that are silent now: nothing was heard of them since their gap was last confirmed."""
@@ -113,9 +116,13 @@ class Evidence:
         return self._history[reading.name, reading.gpu, reading.source]
 
     def is_stale(self, reading: Reading) -> bool:
-        """True where the reading says nothing about now: its source is silent, it is too old, or of an earlier boot."""
+        """True where the reading says nothing about now: its source is silent, or says itself since that it can't read;
+        it is too old, or of an earlier boot."""
         gap = self._gaps.get(reading.source)
         if gap is not None and reading.name != "GAP":
+            return True
+        silent = self._silent.get(reading.source)
+        if silent is not None and reading.last < silent:
             return True
         return self._is_old(reading) or self._read_before_boot(reading)
 

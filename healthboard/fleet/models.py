@@ -65,6 +65,27 @@ class ScrapeMemory(Place):
         constraints = [models.UniqueConstraint(fields=["account", "region"], name="scrape_memory_unique")]
 
 
+class AwsNotice(Place):
+    """What AWS Health says of the place or of one of its zones, and of no instance: shown, and evidence of nothing."""
+
+    arn = models.CharField(max_length=300)  # of the event, or the name of the message that brought it
+    zone = models.CharField(max_length=32, blank=True)
+    service = models.CharField(max_length=40, blank=True)
+    type = models.CharField(max_length=120, blank=True)
+    topic = models.CharField(max_length=20)  # issue, maintenance, reboot, retirement, notice
+    text = models.CharField(max_length=300, blank=True)
+    begun_at = models.DateTimeField()
+    told_at = models.DateTimeField()  # when AWS last told of it
+    ends_at = models.DateTimeField(null=True)
+    closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["account", "region", "arn"], name="aws_notice_unique")]
+
+    def __str__(self) -> str:
+        return self.type or self.arn
+
+
 class AwsMinute(Place):
     """How AWS answered in one minute: rounds and changing calls that went well, and those that failed."""
 

@@ -13,6 +13,14 @@ from healthboard.sandbox.status import status
 from healthboard.sandbox.world import Sandbox
 
 MODES = ("ok", "off", "throttle")
+QUEUE_MODES = ("ok", "lost")
+#: what makes the queue of events a lost one, among the rules that spoil calls
+LOST_QUEUE = {
+    "service": "sqs",
+    "do": "error",
+    "code": "AWS.SimpleQueueService.NonExistentQueue",
+    "message": "The specified queue does not exist.",
+}
 
 
 class BadRequest(ValueError):
@@ -57,6 +65,14 @@ def _aws(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any
     return {"ok": True, "aws": sandbox.mode}
 
 
+def _queue(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    if body.get("mode") not in QUEUE_MODES:
+        raise BadRequest(f"mode must be one of {', '.join(QUEUE_MODES)}")
+    others = [rule for rule in sandbox.rules if rule != LOST_QUEUE]
+    sandbox.set_rules([LOST_QUEUE, *others] if body["mode"] == "lost" else others)
+    return {"ok": True, "queue": body["mode"]}
+
+
 def _rules(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
     rules = body.get("rules")
     if rules is not None:
@@ -82,6 +98,7 @@ ACTIONS: dict[str, Callable[[Sandbox, str, dict[str, Any]], dict[str, Any]]] = {
     "health": _health,
     "inject": _inject,
     "aws": _aws,
+    "queue": _queue,
     "rules": _rules,
     "hostile": _hostile,
 }

@@ -23,7 +23,7 @@ LOST = {
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`flags` steer the simulation: dead, system, instance, ebs, event, agent_away, runtime, silent, unkillable,
-    slow_reboot, shortage, blink. `gpu` overrides the NVML reading of the GPU; None there means "not measurable"."""
+    slow_reboot, shortage, blink, no_exporter, zone_issue. `gpu` overrides the NVML reading of the GPU; None there means "not measurable"."""
 
     code: str
     shows: str
@@ -162,6 +162,10 @@ _FAULTS = (
           notice="rebalance"),
     Fault("CAPACITY_BLOCK_ENDING", "EventBridge", WATCH, "NONE", "none: its Capacity Block ends on time", ends=MOMENT,
           notice="block"),
+    Fault("DCGM_UNREACHABLE", "its dcgm-exporter does not answer", UNK, "DIAGNOSE",
+          "reboot or replace (only where HEALTHBOARD_EXPORTERS is on)", flags=frozenset({"no_exporter"})),
+    Fault("AWS_HEALTH_NOTICE", "EventBridge: an issue of its zone", OK, "NONE",
+          "--clear; a notice on the system page, of no machine", ends=NEVER, flags=frozenset({"zone_issue"})),
     Fault("UNKILLABLE_TASK", "containers do not stop when ordered", OK, "NONE", "reboot or replace",
           flags=frozenset({"unkillable"})),
     Fault("REBOOT_SLOW", "the next reboot takes a minute or more and fails its checks", OK, "NONE", "passes by itself",

@@ -36,6 +36,8 @@ def check(worlds: list[World], instance_ids: list[str], code: str, gpu: int | No
         count = TYPES[instance.type].gpus
         if gpu is not None and not 0 <= gpu < count:
             raise BadInjection(f"{id_} has {count} GPUs, there is no GPU {gpu}")
+        if "no_exporter" in fault.flags and not world.config.exporters:
+            raise BadInjection("no exporter is read in this sandbox (HEALTHBOARD_EXPORTERS=on)")
         if fault.on_gpu and count == 0:
             raise BadInjection(f"{id_} has no GPU")
         found.append((world, instance))
@@ -77,6 +79,8 @@ def inject(world: World, instance: Instance, code: str, gpu: int | None = None) 
         }
         instance.events = [*instance.events, event]
         queue.retirement(world, instance, event)
+    if "zone_issue" in fault.flags:
+        queue.zone_issue(world, instance, begun=now)
 
 
 def clear(world: World, instance: Instance, code: str, gpu: int | None = None) -> None:
@@ -91,6 +95,8 @@ def clear(world: World, instance: Instance, code: str, gpu: int | None = None) -
     for record in gone:
         for line in fault.clear_lines:
             say(world, instance, record["gpu"], line)
+        if "zone_issue" in fault.flags:
+            queue.zone_issue(world, instance, begun=record["at"], closed=True)
     instance.faults = [f for f in instance.faults if f not in gone]
     if "event" in fault.flags:
         for event in instance.events:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from email.utils import formatdate
 from typing import Any
 
 from healthboard.sandbox.entities import Instance, Message
@@ -14,6 +15,7 @@ NAME = "healthboard-events"
 #: SQS keeps messages for days; where nobody reads, the oldest go first
 MOST = 5000
 HEALTH_TYPE = "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED"
+ISSUE_TYPE = "AWS_EC2_OPERATIONAL_ISSUE"
 
 
 def send(world: World, body: str) -> Message:
@@ -83,3 +85,20 @@ def retirement(world: World, instance: Instance, event: dict[str, Any], *, close
         "affectedEntities": [{"entityValue": instance.id, "status": "RESOLVED" if closed else "PENDING"}],
     }
     put(world, "AWS Health Event", "aws.health", detail, instance.id)
+
+
+def zone_issue(world: World, instance: Instance, *, begun: float, closed: bool = False) -> None:
+    """What AWS Health says of the zone of this instance, naming none in it."""
+    detail = {
+        "eventArn": f"arn:aws:health:{world.region}::event/EC2/{ISSUE_TYPE}/{ISSUE_TYPE}_{digest(instance.id, begun)[:17]}",
+        "service": "EC2",
+        "eventTypeCode": ISSUE_TYPE,
+        "eventTypeCategory": "issue",
+        "eventScopeCode": "PUBLIC",
+        "statusCode": "closed" if closed else "open",
+        "eventRegion": world.region,
+        "startTime": formatdate(begun, usegmt=True),
+        "eventDescription": [{"language": "en_US", "latestDescription": f"Increased error rates in {instance.zone}."}],
+        "affectedEntities": [],
+    }
+    put(world, "AWS Health Event", "aws.health", detail)

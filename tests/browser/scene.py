@@ -28,6 +28,8 @@ def fill(size: int = 40, *, calm: bool = False) -> dict[str, object]:
             age=4 if name != "node" or calm else 95,
             error="" if name != "node" or calm else "no report from 3 of 40 nodes within a minute",
         )
+    if not calm:
+        _aws_says()
     train, infer = make.pool("train"), make.pool("infer", desired=6)
     solo = make.pool("solo", "TEMPLATE")
     llm = make.workload("llm-train", desired=14, running=13)
@@ -49,6 +51,22 @@ def fill(size: int = 40, *, calm: bool = False) -> dict[str, object]:
     _running(found, train, infer, solo)
     _rest(found, train, infer, solo)
     return found
+
+
+def _aws_says() -> None:
+    """AWS Health of a zone and of the account, naming no machine."""
+    from healthboard.fleet.models import AwsNotice
+
+    common = {"account": make.account(), "region": "us-east-1", "service": "EC2"}
+    AwsNotice.objects.create(
+        arn="arn:aws:health:us-east-1::event/EC2/1", zone="us-east-1b", type="AWS_EC2_OPERATIONAL_ISSUE", topic="issue",
+        text="We are investigating increased API error rates and connectivity issues in us-east-1b.",
+        begun_at=make.ago(2400), told_at=make.ago(600), **common,
+    )  # fmt: skip
+    AwsNotice.objects.create(
+        arn="arn:aws:health:us-east-1::event/EC2/2", type="AWS_EC2_MAINTENANCE_SCHEDULED", topic="maintenance",
+        text="Planned maintenance of a network path.", begun_at=make.ago(9000), told_at=make.ago(9000), **common,
+    )  # fmt: skip
 
 
 def _say(on, status: str = "OK", **other: object) -> None:

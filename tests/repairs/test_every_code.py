@@ -9,7 +9,7 @@ import pytest
 
 from healthboard.cases.models import Case
 from healthboard.diagnosis.correlate import Bounds
-from healthboard.fleet.models import Instance
+from healthboard.fleet.models import AwsNotice, Instance
 from healthboard.notices.models import Notice
 from healthboard.sandbox.faults import FAULTS
 from workers.decide import breadth
@@ -17,7 +17,11 @@ from workers.decide import breadth
 #: what a host that is away needs beyond its verdict: the default policy asks a person
 ASKED = {"EC2_SYSTEM_IMPAIRED"}
 #: UNKNOWN at first; an agent that stays away beyond the policy's time is asked about, a planned reconnect is over soon
-LATER = {"ECS_AGENT_DISCONNECTED": ("AMBIGUOUS", "DIAGNOSE"), "AGENT_BLINK": ("HEALTHY", "NONE")}
+LATER = {
+    "ECS_AGENT_DISCONNECTED": ("AMBIGUOUS", "DIAGNOSE"),
+    "AGENT_BLINK": ("HEALTHY", "NONE"),
+    "DCGM_UNREACHABLE": ("HEALTHY", "NONE"),  # no exporter is read in this fleet
+}
 
 
 @pytest.fixture
@@ -38,6 +42,8 @@ def test_each_code_leads_to_what_its_row_says(everything):
         if (found := _outcome(machine.id)) != (wanted := _wanted(code)):
             wrong[code] = f"{found}, not {wanted}"
     assert not wrong
+    notice = AwsNotice.objects.get()
+    assert (notice.topic, notice.zone) == ("issue", machines["AWS_HEALTH_NOTICE"].zone)
     told = set(Notice.objects.filter(kind="workload").values_list("subject", flat=True))
     for code in (c for c, f in FAULTS.items() if f.verdict == "WORKLOAD"):
         assert any(code in subject and machines[code].id in subject for subject in told), code

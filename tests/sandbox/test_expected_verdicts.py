@@ -32,6 +32,8 @@ def assessed(fleet: Fleet, one: Instance):
         told = node_report.read(report, received_at=now)
         events += told.events
         readings += told.readings
+    if "no_exporter" in flags(one):
+        readings.append(Reading("GAP", "Connection refused", "dcgm", now - timedelta(seconds=60), now))
     status = fleet.ec2.describe_instance_status(InstanceIds=[one.id], IncludeAllInstances=True)["InstanceStatuses"][0]
     row = fleet.ecs.describe_container_instances(
         cluster="gpu", containerInstances=[fleet.container(one).id], include=["CONTAINER_INSTANCE_HEALTH", "TAGS"]

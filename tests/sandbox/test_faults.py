@@ -51,6 +51,8 @@ DEMANDED = [
     "REBOOT_SLOW",
     "NO_CAPACITY",
     "AGENT_BLINK",
+    "DCGM_UNREACHABLE",
+    "AWS_HEALTH_NOTICE",
 ]
 
 

@@ -1,7 +1,7 @@
 """EventBridge events of one place, out of its queue. Stored first, deleted after; whatever comes twice is known again.
 
-An event is a hint. Announcements (Spot, rebalance, Capacity Block, AWS Health) are kept as events; of a state AWS is
-asked itself, and only its answer is believed.
+An event is a hint. Announcements (Spot, rebalance, Capacity Block, AWS Health) are kept as events, or as a notice of the
+place where they name no instance; of a state AWS is asked itself, and only its answer is believed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from healthboard import aws, clock
 from healthboard.diagnosis import envelopes
 from healthboard.diagnosis.envelopes import Envelope, Unusable
 from healthboard.diagnosis.signals import Event
-from healthboard.fleet import record
+from healthboard.fleet import aws_notices, record
 from healthboard.fleet.models import Account, Instance, Source, Task
 from workers.collect import confirm, sources, store
 from workers.collect.reader import Blind, Reader
@@ -44,6 +44,7 @@ class Batch:
     ecs: set[int] = field(default_factory=set)
     ec2: set[int] = field(default_factory=set)
     dropped: Counter[str] = field(default_factory=Counter)
+    of_place: list[Event] = field(default_factory=list)  # AWS Health's, that name no instance
 
 
 def places() -> list[tuple[str, str]]:
@@ -119,6 +120,7 @@ def take(account: Account, region: str, claim: sources.Claim, messages: list[dic
     def write() -> None:
         confirm.write(account, region, seen)
         record.record_events(NAME, [(batch.rows[pk], events) for pk, events in batch.news.items()])
+        aws_notices.keep(account, region, batch.of_place)
         claim.dropped(batch.dropped)
 
     store.settle(account, write)
@@ -170,6 +172,9 @@ def _known(account: Account, region: str, opened: list[Envelope]) -> _Known:
 
 def _sort(envelope: Envelope, known: _Known, batch: Batch) -> None:
     """Where one envelope goes: to the events, to the questions, or to the dropped."""
+    if envelope.of_place:
+        batch.of_place += envelope.events
+        return
     rows = known.of(envelope)
     if not rows:
         batch.dropped["unknown instance"] += 1

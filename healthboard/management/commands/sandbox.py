@@ -11,7 +11,7 @@ from healthboard.sandbox import client, config
 
 
 class Command(BaseCommand):
-    help = "sandbox status [--json] | sandbox aws ok|off|throttle | sandbox hostile SEED|off"
+    help = "sandbox status [--json] | sandbox aws ok|off|throttle | sandbox queue ok|lost | sandbox hostile SEED|off"
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -22,14 +22,16 @@ class Command(BaseCommand):
         aws.add_argument("mode", choices=("ok", "off", "throttle"))
         hostile = actions.add_parser("hostile", help="let AWS do its worst, as drawn from a seed")
         hostile.add_argument("seed", help="letters and digits; off: honest again, and what it did is told")
+        queue = actions.add_parser("queue", help="let the queue of events be there, or be lost")
+        queue.add_argument("mode", choices=("ok", "lost"))
 
     def handle(self, *args: Any, **options: Any) -> None:
         if config.is_aws_mode():
             raise CommandError("the sandbox does not exist in aws mode", returncode=2)
         try:
-            if options["action"] == "aws":
-                answer = client.call("aws", {"mode": options["mode"]})
-                self.stdout.write(f"aws is {answer['aws']}")
+            if options["action"] in ("aws", "queue"):
+                answer = client.call(options["action"], {"mode": options["mode"]})
+                self.stdout.write(f"{options['action']} is {answer[options['action']]}")
                 return
             if options["action"] == "hostile":
                 self._hostile(options["seed"])

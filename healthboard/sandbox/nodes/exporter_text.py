@@ -42,8 +42,11 @@ def text(world: World, instance: Instance) -> str | None:
 
 def serving(instance: Instance, draining: bool) -> bool:
     """A daemon task of a machine whose driver loads: ECS stops it on DRAINING."""
-    mismatch = any(fault.nvml.get("state") == "version_mismatch" for fault, _ in faults_of(instance))
-    return bool(TYPES[instance.type].gpus) and not draining and not mismatch
+    silent = any(
+        fault.nvml.get("state") == "version_mismatch" or "no_exporter" in fault.flags
+        for fault, _ in faults_of(instance)
+    )
+    return bool(TYPES[instance.type].gpus) and not draining and not silent
 
 
 def _xids(instance: Instance) -> dict[str, list[tuple[float, int]]]:
