@@ -5,23 +5,22 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0002_pulse'),
+        ("fleet", "0002_pulse"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ScrapeMemory',
+            name="ScrapeMemory",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('region', models.CharField(max_length=32)),
-                ('at', models.DateTimeField()),
-                ('kept', models.JSONField(default=dict)),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='fleet.account')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("region", models.CharField(max_length=32)),
+                ("at", models.DateTimeField()),
+                ("kept", models.JSONField(default=dict)),
+                ("account", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to="fleet.account")),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('account', 'region'), name='scrape_memory_unique')],
+                "constraints": [models.UniqueConstraint(fields=("account", "region"), name="scrape_memory_unique")],
             },
         ),
     ]

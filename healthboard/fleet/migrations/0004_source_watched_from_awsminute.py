@@ -5,30 +5,31 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0003_scrape_memory'),
+        ("fleet", "0003_scrape_memory"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='source',
-            name='watched_from',
+            model_name="source",
+            name="watched_from",
             field=models.DateTimeField(null=True),
         ),
         migrations.CreateModel(
-            name='AwsMinute',
+            name="AwsMinute",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('region', models.CharField(max_length=32)),
-                ('minute', models.DateTimeField()),
-                ('good', models.PositiveIntegerField(default=0)),
-                ('bad', models.PositiveIntegerField(default=0)),
-                ('error', models.CharField(blank=True, max_length=255)),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='fleet.account')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("region", models.CharField(max_length=32)),
+                ("minute", models.DateTimeField()),
+                ("good", models.PositiveIntegerField(default=0)),
+                ("bad", models.PositiveIntegerField(default=0)),
+                ("error", models.CharField(blank=True, max_length=255)),
+                ("account", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to="fleet.account")),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('account', 'region', 'minute'), name='aws_minute_unique')],
+                "constraints": [
+                    models.UniqueConstraint(fields=("account", "region", "minute"), name="aws_minute_unique")
+                ],
             },
         ),
     ]

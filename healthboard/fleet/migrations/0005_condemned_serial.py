@@ -4,14 +4,15 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0004_source_watched_from_awsminute'),
+        ("fleet", "0004_source_watched_from_awsminute"),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='gpu',
-            index=models.Index(condition=models.Q(('condemned_at__isnull', False)), fields=['account', 'serial'], name='gpu_condemned'),
+            model_name="gpu",
+            index=models.Index(
+                condition=models.Q(("condemned_at__isnull", False)), fields=["account", "serial"], name="gpu_condemned"
+            ),
         ),
     ]

@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0005_condemned_serial'),
+        ("fleet", "0005_condemned_serial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='pool',
-            name='rolling_out',
+            model_name="pool",
+            name="rolling_out",
             field=models.BooleanField(null=True),
         ),
     ]

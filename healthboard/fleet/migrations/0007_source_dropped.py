@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0006_pool_rolling_out'),
+        ("fleet", "0006_pool_rolling_out"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='source',
-            name='dropped',
+            model_name="source",
+            name="dropped",
             field=models.JSONField(default=dict),
         ),
     ]

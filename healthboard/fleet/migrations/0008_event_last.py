@@ -4,14 +4,13 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0007_source_dropped'),
+        ("fleet", "0007_source_dropped"),
     ]
 
     operations = [
         migrations.AddIndex(
-            model_name='healthevent',
-            index=models.Index(fields=['-last_at'], name='event_last'),
+            model_name="healthevent",
+            index=models.Index(fields=["-last_at"], name="event_last"),
         ),
     ]

@@ -5,28 +5,27 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('fleet', '0008_event_last'),
+        ("fleet", "0008_event_last"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='JobStop',
+            name="JobStop",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('region', models.CharField(max_length=32)),
-                ('name', models.CharField(max_length=255)),
-                ('family', models.CharField(blank=True, max_length=255)),
-                ('nodes', models.JSONField()),
-                ('left', models.PositiveIntegerField()),
-                ('at', models.DateTimeField()),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='fleet.account')),
-                ('cluster', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to='fleet.cluster')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("region", models.CharField(max_length=32)),
+                ("name", models.CharField(max_length=255)),
+                ("family", models.CharField(blank=True, max_length=255)),
+                ("nodes", models.JSONField()),
+                ("left", models.PositiveIntegerField()),
+                ("at", models.DateTimeField()),
+                ("account", models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to="fleet.account")),
+                ("cluster", models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="fleet.cluster")),
             ],
             options={
-                'indexes': [models.Index(fields=['-at'], name='job_stop_at')],
-                'constraints': [models.UniqueConstraint(fields=('cluster', 'name'), name='job_stop_unique')],
+                "indexes": [models.Index(fields=["-at"], name="job_stop_at")],
+                "constraints": [models.UniqueConstraint(fields=("cluster", "name"), name="job_stop_unique")],
             },
         ),
     ]
