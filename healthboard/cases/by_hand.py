@@ -14,9 +14,9 @@ from django.db import transaction
 
 from healthboard import clock, words
 from healthboard.audit.record import digest
-from healthboard.cases import answers, evidence, lifecycle
+from healthboard.cases import answers, evidence, lifecycle, telling
 from healthboard.cases import plan as plans
-from healthboard.cases.judge import Judgement, judge
+from healthboard.cases.judge import Judgement, judge, untouchable
 from healthboard.cases.models import BY_HAND, Case, Decision
 from healthboard.cases.states import Resolution, State
 from healthboard.fleet.models import Instance
@@ -51,13 +51,15 @@ def buttons(instance: Instance, user: Any) -> list[dict[str, Any]]:
     if why is None and busy is not None:
         why = f"It is under repair already: {words.action(busy.action).lower()}, repair {busy.pk}."
     return [
-        {"action": action, "title": words.action(action), "why_not": why or _pointless(instance, action)}
+        {"action": action, "title": words.action(action), "why_not": why or _against(instance, action)}
         for action in ACTIONS
         if recipe(action, instance.owner)
     ]
 
 
-def _pointless(instance: Instance, action: str) -> str | None:
+def _against(instance: Instance, action: str) -> str | None:
+    if action != "DIAGNOSE" and (why := untouchable(instance)):
+        return f"Nothing is done here: {why}."
     if action == "RETURN" and instance.ecs_status == "ACTIVE":
         return "ECS shows it as ACTIVE: it is in service."
     if action == "DRAIN" and instance.ecs_status == "DRAINING":
@@ -97,7 +99,7 @@ def ask(instance_id: int, *, actor: Actor, action: str, reason: str, seen: str) 
         case = shown.case or _open(instance, shown, actor, action, reason)
     kind = "approve" if action == case.action else "override"
     try:
-        return answers.decide(
+        decision = answers.decide(
             case.pk, actor=actor, kind=kind, action=action, reason=reason, plan_version=case.plan_version,
             evidence_hash=case.evidence_hash,
         )  # fmt: skip
@@ -105,6 +107,9 @@ def ask(instance_id: int, *, actor: Actor, action: str, reason: str, seen: str) 
         if shown.case is None:
             _withdraw(case.pk, actor, refusal.message)
         raise
+    if decision.outcome == "PENDING" and shown.case is None:
+        _ask_others(case, decision, reason, shown.reading.policy.values)
+    return decision
 
 
 def _open(instance: Instance, shown: Offer, actor: Actor, action: str, reason: str) -> Case:
@@ -121,6 +126,14 @@ def _open(instance: Instance, shown: Offer, actor: Actor, action: str, reason: s
     evidence.keep(case, shown.reading, shown.judged)
     lifecycle.audit(case, "case.opened", f"{title}: {reason}", actor, action=action)
     return case
+
+
+@transaction.atomic
+def _ask_others(case: Case, decision: Decision, reason: str, values: dict[str, Any]) -> None:
+    telling.tell(
+        case, "case_waiting", key=f"case-second-{decision.pk}", subject=f"{case.title}: wants a second person",
+        body=reason, to=values["notify"],
+    )  # fmt: skip
 
 
 @transaction.atomic

@@ -139,12 +139,19 @@ def end_pause(pause_id: int, actor: Actor) -> None:
     row = Pause.objects.select_for_update().filter(pk=pause_id).first()
     if row is None:
         raise NotFound(f"There is no pause {pause_id}.")
-    pool = row.scope if row.scope_kind == "pool" else ""
-    _allow(actor, "pause", account=row.account, region=row.region, pool=pool)
+    _allow(actor, "pause", account=row.account, region=row.region, pool=_pool_of(row))
     if row.ended_at is None:
         row.ended_at, row.ended_by = clock.now(), actor.name[:150]
         row.save(update_fields=["ended_at", "ended_by"])
         record("pause.ended", f"pause:{row.pk}", f"{row.scope_kind} {row.scope} pause ended", actor=actor)
+
+
+def _pool_of(row: Pause) -> str:
+    """The pool whose grants cover a pause: its own, or that of its instance."""
+    if row.scope_kind != "instance" or row.account_id is None:
+        return row.scope if row.scope_kind == "pool" else ""
+    found = Instance.objects.filter(account=row.account_id, region=row.region, instance_id=row.scope)
+    return found.values_list("pool__name", flat=True).first() or ""
 
 
 def scopes_of(instance: Instance, workloads: list[str]) -> set[tuple[str, str]]:

@@ -7,6 +7,7 @@ import pytest
 from healthboard.audit.models import AuditRow
 from healthboard.cases import by_hand, ends, readings
 from healthboard.cases.models import Case, Decision
+from healthboard.notices.models import Notice
 from healthboard.policies.defaults import ensure_default
 from healthboard.policies.models import PolicyVersion
 from healthboard.policies.reading import reread
@@ -98,6 +99,7 @@ def test_two_people_where_the_policy_says_so_and_nobody_answers_twice(on, log_in
     assert _act(client, on, "replace").status_code == 303
     case = Case.objects.get(instance=on)
     assert case.state == "WAITING" and not Repair.objects.exists()
+    assert Notice.objects.filter(kind="case_waiting", subject__contains="second person").count() == 1
     readings.apply_reading(on, reread(on))  # good evidence is no answer to what a person asked
     form = {"plan_version": case.plan_version, "evidence_hash": case.evidence_hash}
     assert client.post(f"/cases/{case.pk}/answer/approve/", form).status_code == 409, "not by the one who asked"
@@ -138,4 +140,12 @@ def test_an_admin_pauses_one_instance_with_a_reason_and_an_end(on, log_in):
     assert scoped.post(where, form).status_code == 303
     pause = Pause.objects.get()
     assert (pause.scope_kind, pause.scope) == ("instance", on.instance_id)
+    assert log_in("admin", pool="infer").post(f"/system/pauses/{pause.pk}/end/").status_code == 403
     assert _act(log_in("operator"), on).status_code == 409, "it holds people's own repairs too"
+    assert scoped.post(f"/system/pauses/{pause.pk}/end/").status_code == 303
+
+
+def test_what_is_nobodys_to_touch_offers_a_look_at_most(home, log_in):
+    on = make.instance(make.pool("managed", "MANAGED", auto_repair=True))
+    buttons = log_in("operator").get(f"/instances/{on.pk}/").context["buttons"]
+    assert {b["action"]: bool(b["why_not"]) for b in buttons} == {"DRAIN": True, "DIAGNOSE": False}

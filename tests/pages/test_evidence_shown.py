@@ -11,7 +11,10 @@ from html import unescape
 import pytest
 
 from healthboard.approve import machine
+from healthboard.cases import readings
 from healthboard.fleet import recorder
+from healthboard.policies.defaults import ensure_default
+from healthboard.policies.reading import reread
 from healthboard.repairs import history
 from healthboard.repairs.models import Launch
 from tests import factories as make
@@ -48,6 +51,23 @@ def test_a_recording_is_drawn_told_in_a_table_and_given_as_json_and_csv(case, lo
     instance = f"/instances/{case.instance_id}/"
     assert client.get(f"{instance}recorder/?gpu={case.gpu}").json()["gpus"][0] == "GPU 3"
     assert "Last flight recording" in _text(client, instance)
+
+
+def test_raw_evidence_is_given_as_it_is_kept(home, log_in):
+    ensure_default()
+    on = make.instance(home)
+    make.event(on, "XID_79", gpu=make.gpus(on, 8)[3].uuid, at=make.ago(5), seq=7)
+    case = readings.apply_reading(on, reread(on))
+    client = log_in("viewer", pool="train")
+    (kept,) = client.get(f"/cases/{case.pk}/evidence/").json()["items"]
+    now = client.get(f"/instances/{on.pk}/evidence/").json()
+    assert kept["hash"] == now["hash"] == case.evidence_hash
+    for told in (kept, now):
+        assert told["assessment"]["verdict"] == case.verdict and "fallen off the bus" in str(told["inputs"]["events"])
+    assert kept["answer"]["mode"] == case.mode
+    other = log_in("viewer", pool="infer")
+    assert other.get(f"/cases/{case.pk}/evidence/").status_code == 404
+    assert other.get(f"/instances/{on.pk}/evidence/").status_code == 404
 
 
 def test_without_a_recording_nothing_is_loaded_and_the_page_says_why(home, log_in):
