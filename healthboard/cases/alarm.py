@@ -16,6 +16,12 @@ from healthboard.refusals import Closed, Invalid
 
 NAME = "invariants"
 MOST = 50
+#: how a breach begins -> what a person does next
+NEXT = {
+    "ORPHAN": "Look at it in EC2: end it there, or give it to a group. The alarm ends by itself once that is seen.",
+    "AUDIT": "Find out who had the database or the file; manage.py verify_audit walks all of the record.",
+}
+OTHERWISE = "Throw the stop switch if in doubt, then read the record of what it names."
 
 
 @transaction.atomic
@@ -45,8 +51,12 @@ def unseen() -> list[str]:
 
 
 def standing() -> list[dict[str, str]]:
-    """Each breach that stands: ``sentence``, ``since`` (ISO), ``seen_by`` (empty: nobody), ``reason``."""
-    return [{"sentence": sentence, **about} for sentence, about in _known().items()]
+    """Each breach that stands: ``sentence``, ``since`` (ISO), ``seen_by`` (empty: nobody), ``reason``, ``then``: what a
+    person does next."""
+    return [
+        {"sentence": sentence, "then": NEXT.get(sentence.partition(":")[0], OTHERWISE), **about}
+        for sentence, about in _known().items()
+    ]
 
 
 @transaction.atomic

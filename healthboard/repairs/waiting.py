@@ -128,9 +128,11 @@ def _of_case(case: Any) -> list[Waiting]:
             text = f"The breaker for {case.breaker.where} is open until a person releases it."
             found.append(Waiting("breaker", text, case.expires_at))
         case "WAITING":
-            for text in case.plan.get("blockers") or []:
+            blockers = case.plan.get("blockers") or []
+            for text in blockers:
                 found.append(_told(text, "room"))
-            why = f": {case.why_waiting.rstrip('.')}" if case.why_waiting else ""
+            said = case.why_waiting.rstrip(".")
+            why = f": {said}" if said and said not in [text.rstrip(".") for text in blockers] else ""
             if case.expired_at is not None:
                 found.append(
                     Waiting("person", f"{name} waits for a person; its time ran out and nothing was done{why}.")
@@ -178,4 +180,5 @@ def _told(text: str, otherwise: str = "step", *, step: str = "") -> Waiting:
 
 def _sentence(text: str) -> str:
     text = text.strip().rstrip(".")
-    return f"{text[:1].upper()}{text[1:]}."
+    name = not text.partition(" ")[0].isalpha()  # a name, as of a group, stays as it is written
+    return f"{text if name else text[:1].upper() + text[1:]}."

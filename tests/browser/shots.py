@@ -12,7 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = [
@@ -26,7 +29,9 @@ FLAGS = [
 ]
 
 
-def main(folder: Path, only: list[str]) -> None:
+@contextmanager
+def scratch() -> Iterator[None]:
+    """An empty database of its own, with Django set up on it."""
     home = Path(tempfile.mkdtemp(prefix="healthboard-shots-"))
     os.environ.update(
         HEALTHBOARD_HOME=str(home),
@@ -44,14 +49,20 @@ def main(folder: Path, only: list[str]) -> None:
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    from tests.browser import scene
-
-    found = scene.fill()
-    folder.mkdir(parents=True, exist_ok=True)
     try:
-        _shoot(folder, only, pages(found))
+        yield
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def main(folder: Path, only: list[str]) -> None:
+    with scratch():
+        from tests.browser import scene
+
+        found = scene.fill()
+        folder.mkdir(parents=True, exist_ok=True)
+        with serving() as base:
+            _walk(folder, only, pages(found), base)
 
 
 def pages(found: dict) -> dict[str, str]:
@@ -91,10 +102,9 @@ def pages(found: dict) -> dict[str, str]:
     }
 
 
-def _shoot(folder: Path, only: list[str], addresses: dict[str, str]) -> None:
-    from playwright.sync_api import sync_playwright
-
-    from tests.factories import PASSWORD
+@contextmanager
+def serving() -> Iterator[str]:
+    """The web server on the scratch database; its address."""
     from tests.services import spare_port
 
     port = spare_port()
@@ -108,34 +118,50 @@ def _shoot(folder: Path, only: list[str], addresses: dict[str, str]) -> None:
         "--log-level=error",
     ]
     server = subprocess.Popen(command, cwd=ROOT)
-    base = f"http://127.0.0.1:{port}"
-    for _ in range(100):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            break
-        except OSError:
-            time.sleep(0.1)
     try:
-        _walk(folder, only, addresses, base, PASSWORD, sync_playwright)
+        for _ in range(300):
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait(10)
 
 
-def _walk(folder, only, addresses, base, password, sync_playwright) -> None:
+@contextmanager
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def logged_in(browser: Any, base: str, width: int, theme: str, picture: Path | None = None) -> Any:
+    """A page of the admin; `picture`: of the log-in on the way."""
+    from tests.factories import PASSWORD
+
+    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme).new_page()
+    page.on("console", lambda m: print("console:", m.text) if m.type in ("error", "warning") else None)
+    page.goto(f"{base}/accounts/login/")
+    if picture:
+        page.screenshot(path=picture, full_page=True)
+    page.fill("#id_username", "admin")
+    page.fill("#id_password", PASSWORD)
+    page.click("button.do")
+    return page
+
+
+def _walk(folder: Path, only: list[str], addresses: dict[str, str], base: str) -> None:
+    with chromium() as browser:
         for width in (1440, 390):
             for theme in ("light", "dark"):
-                context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
-                page = context.new_page()
-                page.on("console", lambda m: print("console:", m.text) if m.type in ("error", "warning") else None)
-                page.goto(f"{base}/accounts/login/")
-                if not only or "login" in only:
-                    page.screenshot(path=folder / f"login-{width}-{theme}.png", full_page=True)
-                page.fill("#id_username", "admin")
-                page.fill("#id_password", password)
-                page.click("button.do")
+                login = folder / f"login-{width}-{theme}.png" if not only or "login" in only else None
+                page = logged_in(browser, base, width, theme, login)
                 for name, address in addresses.items():
                     if only and name not in only:
                         continue
@@ -143,8 +169,7 @@ def _walk(folder, only, addresses, base, password, sync_playwright) -> None:
                     if answer.status != 200:
                         print(name, answer.status)
                     page.screenshot(path=folder / f"{name}-{width}-{theme}.png", full_page=True)
-                context.close()
-        browser.close()
+                page.context.close()
 
 
 if __name__ == "__main__":

@@ -105,6 +105,41 @@ def test_a_repair_says_what_its_step_waits_for(home, fields, kind, said):
     assert [(row.kind, row.text) for row in waiting.waiting_for(repair.instance, None, repair)] == [(kind, said)]
 
 
+def test_a_blocker_is_said_once_and_names_stay_as_they_are_written(home):
+    said = "train-asg is at its maximum of 4: raise it by one first"
+    case = make.case(make.instance(home), why_waiting=said, plan={"blockers": [said]})
+    texts = [row.text for row in waiting.waiting_for(case.instance, case)]
+    assert texts == [f"Case {case.pk} waits for a person.", f"{said}."]
+
+
+def test_a_held_repair_is_not_said_to_start_in_a_moment(home, client):
+    client.force_login(make.person("operator"))
+    held = make.repair(make.instance(home), state="SCHEDULED", why_waiting="Budget of train: 4 of 4 allowed are out")
+    free = make.repair(make.instance(home), state="SCHEDULED", not_before=make.ago(-30))
+    told = {one: client.get(f"/repairs/{one.pk}/").content.decode() for one in (held, free)}
+    assert "starts in" not in told[held] and "starts in" in told[free]
+
+
+def test_only_what_cannot_be_undone_asks_for_a_fresh_log_in(home, client):
+    client.force_login(make.person("approver"))
+    choices = [
+        {"key": "again", "title": "Try again", "needs": "decide"},
+        {"key": "force_tasks", "title": "Give up", "needs": "terminate_first"},
+    ]
+    asks = make.repair(make.instance(home), state="ASKING", why_waiting="2 tasks stay", facts={"choices": choices})
+    page = client.get(f"/repairs/{asks.pk}/").content.decode()
+    assert page.count("wants a log-in") == 1 and page.index("Give up") < page.index("wants a log-in")
+
+
+def test_each_breach_says_what_to_do_next(client, db):
+    from healthboard.cases import alarm
+
+    client.force_login(make.person("operator"))
+    alarm.keep(["ORPHAN: i-1 belongs to none", "INV2: too many", "AUDIT: a row was changed"])
+    page = unescape(client.get("/system/").content.decode())
+    assert all(word in page for word in (*alarm.NEXT.values(), alarm.OTHERWISE))
+
+
 def test_a_group_case_waits_for_its_breaker(home):
     group = make.case(None, verdict="CORRELATED", action="HOLD", breaker=make.breaker(), pool=home)
     row = waiting.waiting_for(None, group)[0]

@@ -51,7 +51,7 @@ def replacement(run: Run) -> Result:
         run.remember(serving_since=None)  # soak means without a break
     choices = (_choice("wait_longer", "Wait longer"), _UNDO)
     if problem.final:
-        return failed(run, Ask(problem.why, choices), new.zone)
+        return failed(run, Ask(f"The replacement {new} does not serve: {problem.why}", choices), new.zone)
     if run.late("launch_timeout_s", 900):
         return failed(run, Ask(f"The replacement {new} does not serve: {problem.why}", choices), new.zone)
     return Wait(5, f"{new}: {problem.why}")
