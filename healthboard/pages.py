@@ -56,8 +56,11 @@ def version(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
 
-def live(request: HttpRequest, template: str, shown: str, build: Callable[[], dict[str, Any]]) -> HttpResponse:
-    """The page; to htmx its `live` fragment; 204 to a poll that already shows `shown`. `build` runs only if needed."""
+def live(
+    request: HttpRequest, template: str, shown: Any, build: Callable[[], dict[str, Any]], *, framed: bool = True
+) -> HttpResponse:
+    """The page; to htmx its `live` fragment; 204 to a poll that already shows `shown`. `build` runs only if needed.
+    `framed`: the page has the frame with navigation and banners, which is renewed along with it."""
     shown = version(shown, request.frame_version())
     if not request.headers.get("HX-Request"):
         return render(request, template, {**build(), "shown": shown})
@@ -65,7 +68,8 @@ def live(request: HttpRequest, template: str, shown: str, build: Callable[[], di
         return HttpResponse(status=204)
     context = {**build(), "shown": shown, "fragment": True}
     answer = render(request, f"{template}#live", context)
-    answer.content += render(request, "_frame.html", {"fragment": True}).content
+    if framed:
+        answer.content += render(request, "_frame.html", {"fragment": True}).content
     if request.headers.get("HX-Trigger") == "filters":
         answer["HX-Push-Url"] = f"{request.path}{query(request)}"
     return answer

@@ -8,6 +8,7 @@ urlpatterns = [
     path("", include("healthboard.fleet.urls")),
     path("", include("healthboard.repairs.urls")),
     path("", include("healthboard.audit.urls")),
+    path("", include("healthboard.notices.urls")),
     path("accounts/", include("healthboard.people.urls")),
     path("", include("healthboard.api.urls")),
     path("admin/", admin.site.urls),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-import django
 from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -15,17 +13,18 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from healthboard import clock
+from healthboard import clock, queues, versions
+from healthboard.approve.by_hand import LENGTHS
 from healthboard.approve.context import frame
 from healthboard.approve.web import actor_of, log_in_again, see_other
 from healthboard.cases import alarm, answers
 from healthboard.cases.models import Case
 from healthboard.celery import TICKS, every
-from healthboard.diagnosis import catalogue
 from healthboard.fleet import aws_notices
-from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source
+from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source, Workload
 from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
+from healthboard.notices import queries as told
 from healthboard.pages import live, page, version
 from healthboard.people import access
 from healthboard.policies import matching
@@ -33,6 +32,7 @@ from healthboard.refusals import Invalid, Refusal
 from healthboard.repairs import brakes, budget
 from healthboard.repairs.models import Breaker, Pause, Repair
 
+PAUSABLE = {"pool": Pool, "workload": Workload, "instance": Instance}
 #: pulse -> seconds between its ticks at speed 1
 SECONDS = {task.split(".")[1]: seconds for task, seconds in TICKS.values() if task.endswith(".sweep")} | {
     "canary": TICKS["canary"][1],
@@ -50,37 +50,38 @@ def system(request: HttpRequest) -> HttpResponse:
         list(Pause.objects.filter(ended_at=None).values_list("pk", "until")),
         list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),
         list(Pulse.objects.values_list("name", "at", "ok")),
-        alarm.standing(),
     ]
-    return live(request, "system.html", version(mark), lambda: context(request))
+    seen = {"standing": alarm.standing(), "queues": queues.lengths(), "targets": told.standing()}
+    mark += [seen["standing"], seen["queues"], told.version(seen["targets"])]
+    return live(request, "system.html", version(mark), lambda: {**context(request), **seen})
 
 
 def context(request: HttpRequest) -> dict[str, Any]:
+    """All but ``standing``, ``queues`` and ``targets``."""
     now = clock.now()
-    sources = list(_here(request, Source).select_related("account").order_by("account", "region", "name", "scope"))
+    pulses = {pulse.name: pulse for pulse in Pulse.objects.order_by("name")}
+    sources = list(here(request, Source).select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
         source.blind = blind(source, now)
         source.watched = source.watched_from is not None and source.good_rounds < WATCH_ROUNDS
     return {
         "switch": frame(request).switch,
         "sources": sources,
-        "notices": list(aws_notices.standing(_here(request, AwsNotice)).select_related("account")[:50]),
-        "pulses": _pulses(now),
+        "notices": list(aws_notices.standing(here(request, AwsNotice)).select_related("account")[:50]),
+        "pulses": _pulses(pulses, now),
         "breakers": _breakers(request),
-        "released": _here(request, Breaker)
+        "released": here(request, Breaker)
         .filter(released_at__isnull=False)
         .select_related("account")
         .order_by("-released_at")[:5],
-        "pauses": _here(request, Pause)
-        .filter(ended_at=None, until__gt=now)
-        .select_related("account")
-        .order_by("until"),
+        "pauses": here(request, Pause).filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
         "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
         "pools": _budgets(request),
-        "invariants": Pulse.objects.filter(name="invariants").first(),
-        "standing": alarm.standing(),
-        "audit": Pulse.objects.filter(name="audit").first(),
-        "versions": _versions(),
+        "invariants": pulses.get("invariants"),
+        "audit": pulses.get("audit"),
+        "versions": versions.rows(),
+        "url_known": bool(settings.URL),
+        "lengths": LENGTHS,
         "may": _may(request),
     }
 
@@ -88,10 +89,12 @@ def context(request: HttpRequest) -> dict[str, Any]:
 def _may(request: HttpRequest) -> dict[str, str | None]:
     """Per form: None, or why this person may not send it."""
     may = access.each(request.user, ("stop", "resume", "release", "pause", "decide"))
+    if access.somewhere(request.user, "pause"):  # of a pool, say; the place is checked when it is set
+        may["pause"] = None
     return {**may, "acting": may["resume"] and "To switch acting on or off takes the role admin."}
 
 
-def _here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
+def here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
     """What concerns the places of this person; a pause or breaker of the whole fleet concerns everybody."""
     rows = access.within(request.user, model.objects.all(), pool="")
     return rows | model.objects.filter(account=None) if model not in (Source, AwsNotice) else rows
@@ -99,7 +102,7 @@ def _here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
 
 def _breakers(request: HttpRequest) -> list[Breaker]:
     """The open ones, each with why this person may not release it, or None."""
-    rows = list(_here(request, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"))
+    rows = list(here(request, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"))
     asked = access.asking(request.user, "release")
     for row in rows:
         pool = row.scope if row.scope_kind == "pool" else ""
@@ -118,24 +121,14 @@ def _budgets(request: HttpRequest) -> list[dict[str, Any]]:
     return [{"pool": pool, "used": used[pool.pk]} for pool, _ in values]
 
 
-def _pulses(now: datetime) -> list[dict[str, Any]]:
+def _pulses(pulses: dict[str, Pulse], now: datetime) -> list[dict[str, Any]]:
     """Signs of life, the canary first: it proves beat, broker and worker together. Late after three of its rounds."""
     rows = [
         {"name": pulse.name, "at": pulse.at, "ok": pulse.ok,
          "late": now - pulse.at > timedelta(seconds=max(every(SECONDS.get(pulse.name, 300)) * 3, 15))}
-        for pulse in Pulse.objects.exclude(name__in=["invariants", "watch"]).order_by("name")
+        for name, pulse in pulses.items() if name not in ("invariants", "watch")
     ]  # fmt: skip
     return sorted(rows, key=lambda row: row["name"] != "canary")
-
-
-def _versions() -> list[tuple[str, str]]:
-    return [
-        ("Mode", settings.MODE),
-        ("Xid catalogue", catalogue.version()),
-        ("Django", django.get_version()),
-        ("Python", platform.python_version()),
-        ("Database", settings.DATABASES["default"]["ENGINE"].rsplit(".", 1)[-1]),
-    ]
 
 
 def _do(request: HttpRequest, said: str, act: Callable[[], object]) -> HttpResponse:
@@ -146,7 +139,10 @@ def _do(request: HttpRequest, said: str, act: Callable[[], object]) -> HttpRespo
     except Refusal as refusal:
         if refusal.details.get("again"):
             return log_in_again(where)
-        shown = {**context(request), "shown": "", "refusal": refusal}
+        shown = {
+            **context(request), "standing": alarm.standing(), "queues": queues.lengths(), "targets": told.standing(),
+            "shown": "", "refusal": refusal,
+        }  # fmt: skip
         return render(request, "system.html", shown, status=refusal.status)
     return see_other(request, where, said)
 
@@ -199,6 +195,41 @@ def release_breaker(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def acknowledge(request: HttpRequest) -> HttpResponse:
     return _do(request, "Acknowledged.", lambda: alarm.acknowledge(actor_of(request), _reason(request)))
+
+
+@page
+@require_POST
+def set_pause(request: HttpRequest) -> HttpResponse:
+    """A pause of what exists: a name that was mistyped would pause nothing, and nobody would notice."""
+    kind, scope, raw = (request.POST.get(name, "").strip() for name in ("kind", "scope", "length"))
+
+    def act() -> None:
+        if not raw.isascii() or not raw.isdigit() or int(raw[:9]) not in LENGTHS:
+            raise Invalid("Choose how long the pause lasts.")
+        until = clock.now() + timedelta(seconds=int(raw))
+        brakes.pause(actor=actor_of(request), reason=_reason(request), until=until, **_paused(request, kind, scope))
+
+    return _do(request, f"Paused: nothing is changed about {scope or 'anything'} until then.", act)
+
+
+def _paused(request: HttpRequest, kind: str, scope: str) -> dict[str, Any]:
+    """What `brakes.pause` wants to know of the scope. Raises Invalid where it does not exist."""
+    if kind == "fleet":
+        return {"scope_kind": "fleet", "scope": ""}
+    if kind not in PAUSABLE:
+        raise Invalid("Choose what to pause.")
+    if not scope:
+        raise Invalid(f"Name the {kind} to pause.")
+    scope = scope.replace("\0", "")
+    if kind == "instance":
+        seen = access.within(request.user, Instance.objects.filter(instance_id=scope, gone_at=None))
+        found = seen.select_related("account", "pool").first()
+        if found is not None:
+            pool = found.pool.name if found.pool else ""
+            return {"scope_kind": kind, "scope": scope, "account": found.account, "region": found.region, "pool": pool}
+    elif PAUSABLE[kind].objects.filter(name=scope).exists():
+        return {"scope_kind": kind, "scope": scope}
+    raise Invalid(f"There is no {kind} {scope[:100]}.")
 
 
 @page

@@ -10,12 +10,14 @@ from healthboard.approve import (
     evidence,
     explain,
     find,
+    handover,
     inbox,
     instance,
     jobs,
     look,
     plots,
     system,
+    wall,
 )
 
 urlpatterns = [
@@ -41,6 +43,7 @@ urlpatterns = [
     path("system/acting/", system.acting, name="acting"),
     path("system/breakers/<int:pk>/release/", system.release_breaker, name="release_breaker"),
     path("system/invariants/acknowledge/", system.acknowledge, name="acknowledge"),
+    path("system/pauses/", system.set_pause, name="set_pause"),
     path("system/pauses/<int:pk>/end/", system.end_pause, name="end_pause"),
     path("condemned/", condemned.condemned, name="condemned"),
     path("condemned/<int:pk>/lift/", condemned.lift, name="lift"),
@@ -48,4 +51,6 @@ urlpatterns = [
     path("find/", find.find, name="find"),
     path("explain/", explain.explain, name="explain"),
     path("look/", look.look, name="look"),
+    path("handover/", handover.handover, name="handover"),
+    path("wall/", wall.wall, name="wall"),
 ]

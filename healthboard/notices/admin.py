@@ -138,7 +138,7 @@ def _test(request: HttpRequest, target: Target) -> None:
 
 
 class QuietForm(forms.ModelForm):
-    zone = forms.ChoiceField(choices=[], help_text="Where this person sleeps.")
+    zone = forms.ChoiceField(choices=[], initial="UTC", help_text="Where this person sleeps.")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

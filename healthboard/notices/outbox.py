@@ -85,5 +85,5 @@ def tally(*, key: str, code: str, workload: str, instance: str, count: int, why:
 
 
 def _clean(text: str) -> str:
-    """What nodes and AWS say may hold what PostgreSQL refuses."""
-    return text.replace("\0", "�").encode("utf-8", "replace").decode()
+    """What nodes and AWS say may hold what PostgreSQL refuses, or what turns the words after it around."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)

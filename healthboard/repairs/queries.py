@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Count, Max, Q, QuerySet
@@ -22,7 +23,8 @@ def running(seen: QuerySet[Repair]) -> list[Repair]:
 
 
 def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
-    """Ended repairs by the filters of an address: `state`, `pool`, `action`, `q` (instance id)."""
+    """Ended repairs by the filters of an address: `state`, `pool`, `action`, `by` (``itself``, or part of a name),
+    `since` (a date, UTC, included), `q` (instance id). A bad value is left out."""
     rows = seen.filter(closed_at__isnull=False).select_related(*_WITH).defer(*_LONG)
     if params.get("state") in list(CLOSED):
         rows = rows.filter(state=params["state"])
@@ -30,11 +32,24 @@ def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
         rows = rows.filter(pool__name=params["pool"])
     if params.get("action"):
         rows = rows.filter(action=params["action"])
+    if params.get("by") == "itself":
+        rows = rows.filter(automatic=True)
+    elif params.get("by"):
+        rows = rows.filter(automatic=False, requested_by__icontains=params["by"])
+    if since := _date(params.get("since", "")):
+        rows = rows.filter(closed_at__gte=since)
     if params.get("q"):
         rows = rows.filter(
             Q(instance__instance_id__icontains=params["q"]) | Q(replacement__instance_id__icontains=params["q"])
         )
     return rows
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def before(rows: QuerySet[Repair], key: list[Any] | None) -> QuerySet[Repair]:

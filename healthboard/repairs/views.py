@@ -18,6 +18,7 @@ from healthboard.people import access
 from healthboard.people.web import actor_of
 from healthboard.refusals import Invalid, NotFound, Refusal
 from healthboard.repairs import queries, waiting
+from healthboard.repairs.expected import expect
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
 
@@ -26,7 +27,7 @@ MOST = 20_000
 
 @pages.page
 def repairs(request: HttpRequest) -> HttpResponse:
-    names = ("state", "pool", "action", "q")
+    names = ("state", "pool", "action", "by", "since", "q")
     params = {name: request.GET.get(name, "").replace("\0", "").strip() for name in names}
     if (kind := request.GET.get("format")) in FORMATS:
         rows = [*queries.running(_seen(request)), *queries.before(queries.past(_seen(request), params), None)[:MOST]]
@@ -44,7 +45,9 @@ def _list(seen: QuerySet[Repair], params: dict[str, str], after: list[Any] | Non
     past = list(queries.before(queries.past(seen, params), after)[: pages.PAGE_SIZE + 1])
     more, past = len(past) > pages.PAGE_SIZE, past[: pages.PAGE_SIZE]
     running = [] if after else queries.running(seen)
+    expected = expect(running)
     for row in running:
+        row.expected = expected.get(row.pk)
         row.done = sum(1 for step in row.steps.all() if step.state in ("DONE", "SKIPPED"))
         row.planned = max(len(row.plan.get("steps", [])), len(row.steps.all()), 1)
     return {
@@ -78,6 +81,7 @@ def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
         "instance": found.instance,
         "decision": getattr(found, "decision", None),
         "progress": progress(found),
+        "expected": expect([found]).get(found.pk) if found.closed_at is None else None,
         "waiting": waiting.waiting_for(found.instance, _case_of(found), found) if found.closed_at is None else [],
         "occupancy": getattr(found, "occupancy", None),
         "choices": _choices(request, found),

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from healthboard import clock, pages, words
 from healthboard.diagnosis import catalogue
+from healthboard.repairs.recipes import STEPS
 
 register = template.Library()
 
@@ -165,6 +166,19 @@ def headline(case: Any) -> str:
         return title
     where = title[len(case.code) :].removesuffix(f" of {case.instance}" if case.instance else "")
     return f"{catalogue.get(case.code).title},{where}" if where.strip() else catalogue.get(case.code).title
+
+
+@register.filter
+def spanned(seconds: float | None) -> str:
+    """Seconds as people say them; unlike `took`, of time that passes here."""
+    return words.span(float(seconds or 0))
+
+
+@register.filter
+def step(name: str) -> str:
+    """A step's name in words."""
+    known = STEPS.get(name)
+    return known.title if known else name
 
 
 @register.filter

@@ -7,6 +7,8 @@ from datetime import timedelta
 from healthboard import clock
 from healthboard.cases import alarm
 from healthboard.fleet.models import Gpu, Pulse
+from healthboard.notices import outbox
+from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.people.actors import POLICY, Actor
 from tests import factories as make
 
@@ -393,3 +395,25 @@ def _rest(found: dict, train, infer, solo) -> None:
     make.instance(solo, verdict="UNKNOWN", node_seen_at=make.ago(2000), agent_connected=None)
     make.instance(train, verdict="WATCH", verdict_code="ROW_REMAP_PENDING")
     make.pause()
+    _told()
+
+
+def _told() -> None:
+    """Targets: one that arrives, one that is tried again, one that was given up on."""
+    for name, kind, state, error in (
+        ("ops-channel", "slack", "SENT", ""),
+        ("on-call", "pagerduty", "PENDING", "It answers 503: the receiver has trouble; it is sent again later."),
+        (
+            "ticket-bot",
+            "webhook",
+            "FAILED",
+            "It answers 410: gone: look at what the receiver expects, and at its secret.",
+        ),
+    ):
+        target = Target.objects.create(name=name, kind=kind, address="http://127.0.0.1:9/hook")
+        outbox.announce(key=f"test-{name}", kind="test", subject="a test", only=target)
+        notice = Notice.objects.get(key=f"test-{name}")
+        Delivery.objects.create(
+            notice=notice, target=target, state=state, error=error, attempts=1, next_at=make.ago(-60),
+            ended_at=None if state == "PENDING" else make.ago(240),
+        )  # fmt: skip

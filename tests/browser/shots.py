@@ -97,6 +97,9 @@ def pages(found: dict) -> dict[str, str]:
         "audit": "/audit/",
         "explain": "/explain/",
         "system": "/system/",
+        "handover": "/handover/",
+        "wall": "/wall/",
+        "quiet": "/quiet/",
         "condemned": "/condemned/",
         "lift": f"/condemned/{found['condemned'].pk}/lift/",
     }

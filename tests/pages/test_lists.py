@@ -157,7 +157,9 @@ def test_what_policies_repaired_today_is_counted_apart(home, log_in):
     assert (tabs["itself"], tabs["repaired"]) == (1, 2)
 
 
-@pytest.mark.parametrize("address", ["/fleet/", "/", "/repairs/", "/audit/", "/system/", "/?tab=running"])
+@pytest.mark.parametrize(
+    "address", ["/fleet/", "/", "/repairs/", "/audit/", "/system/", "/?tab=running", "/handover/", "/wall/"]
+)
 def test_queries_do_not_grow_with_the_rows(home, log_in, address):
     client = log_in("viewer")
 

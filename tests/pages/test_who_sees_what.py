@@ -21,6 +21,9 @@ LISTS = [
     "/fleet/map/",
     "/find/",
     "/jobs/",
+    "/handover/",
+    "/wall/",
+    "/quiet/",
 ]
 
 

@@ -1,0 +1,36 @@
+"""Reads about what is told: each target with what is on its way, and what did not arrive."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.db.models import Count, Max, OuterRef, Q, Subquery
+
+from healthboard import clock
+from healthboard.notices.models import Delivery, Target
+
+#: what was given up is shown for so long
+SHOWN = timedelta(hours=24)
+
+
+def standing() -> list[Target]:
+    """Every target with `waiting`, `troubled` (tried in vain so far), `given_up` (in the last day), `last_sent` and
+    `error`, the newest reason of either; those in trouble first. One query."""
+    recent = clock.now() - SHOWN
+    bad = Q(deliveries__state="PENDING", deliveries__attempts__gt=0) & ~Q(deliveries__error="")
+    gone = Q(deliveries__state="FAILED", deliveries__ended_at__gt=recent)
+    wrong = Delivery.objects.filter(target=OuterRef("pk")).exclude(error="")
+    wrong = wrong.filter(Q(state="PENDING") | Q(state="FAILED", ended_at__gt=recent)).order_by("-pk")
+    rows = Target.objects.annotate(
+        waiting=Count("deliveries", filter=Q(deliveries__state="PENDING")),
+        troubled=Count("deliveries", filter=bad),
+        given_up=Count("deliveries", filter=gone),
+        last_sent=Max("deliveries__ended_at", filter=Q(deliveries__state="SENT")),
+        error=Subquery(wrong.values("error")[:1]),
+    )
+    return sorted(rows, key=lambda target: (not (target.troubled or target.given_up), target.name))
+
+
+def version(rows: list[Target]) -> list[tuple[object, ...]]:
+    """What a page shows of `standing` as values to compare."""
+    return [(t.pk, t.name, t.enabled, t.waiting, t.troubled, t.given_up, t.last_sent, t.error) for t in rows]
