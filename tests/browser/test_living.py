@@ -33,6 +33,38 @@ def test_nothing_moves_while_rows_are_selected_and_a_pill_counts_what_is_new(sce
     expect(page.locator(f'tr[data-row="{case.pk}"]')).to_be_visible()
 
 
+def test_under_the_pointer_rows_stay_while_the_pill_counts_and_the_state_of_the_system_is_told(scene, visit):
+    page = visit("operator")
+    row = page.locator("tbody tr").nth(2)
+    row.hover()
+    name, before = row.get_attribute("data-row"), row.bounding_box()
+    for n in range(3):
+        make.case(title=f"Something new on machine {n}", verdict="CORRELATED")
+    expect(page.locator("#pill")).to_have_text("3 new – show", timeout=9000)
+    make.switch(stopped=True, reason="fire")
+    expect(page.locator(".switch")).to_contain_text("Stopped", timeout=9000)
+    assert row.get_attribute("data-row") == name
+    assert abs(row.bounding_box()["y"] - before["y"]) < 1
+    page.locator("#pill").click()
+    expect(page.get_by_role("link", name="Something new on machine 2")).to_be_visible()
+
+
+def test_what_has_the_focus_keeps_it_and_ages_alone_raise_no_pill(scene, visit):
+    page = visit("operator")
+    page.goto("/fleet/")
+    tab = page.get_by_role("link", name="Watch")
+    tab.focus()
+    row = make.instance(zone="us-east-1f")
+    expect(page.locator(f'tr[data-row="{row.pk}"]')).to_be_attached(timeout=9000)
+    expect(tab).to_be_focused()
+    page.locator("tbody tr a.open").first.focus()
+    row.seen_at = make.ago(0)
+    row.save()
+    with page.expect_response(lambda answer: "/fleet/" in answer.url and answer.status == 200):
+        _poll(page)
+    expect(page.locator("#pill")).to_be_hidden()
+
+
 def test_an_open_dialog_is_not_swapped_away(scene, visit):
     page = visit("operator")
     page.goto(f"/cases/{scene['case'].pk}/")

@@ -29,7 +29,7 @@
   }
 
   // -- live pages ---------------------------------------------------------------------------------------------
-  let paused = false, heard = 0, asked = 0, waiting = null;
+  let paused = false, heard = 0, asked = 0;
   const live = () => $("[data-live]");
   const isPoll = (event) => event.detail.elt && event.detail.elt.hasAttribute("data-live");
   function busy() {
@@ -51,40 +51,75 @@
     const answer = event.detail.xhr;
     if (!isPoll(event) || !answer || answer.status < 200 || answer.status >= 400) return;
     heard = Date.now();
+    if (answer.status === 204) forcedShow = false;
     const told = Date.parse(answer.getResponseHeader("Date") || "");
     if (told && Math.abs(told - Date.now()) > 2000) skew = told - Date.now();
   });
-  let opened = [], cursorRow = "";
+  let opened = [], cursorRow = "", focused = null, forcedShow = false;
   document.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
     if (!target || target.id !== "live" || !isPoll(event)) { keep(); return; }
-    if (!forcedShow && event.detail.xhr.status === 200 && busy()) {
-      event.detail.shouldSwap = false;
-      waiting = event.detail.xhr.responseText;
-      offer(waiting);
-      return;
+    if (!forcedShow && event.detail.xhr.status === 200) {
+      const fresh = new DOMParser().parseFromString(event.detail.xhr.responseText, "text/html");
+      if (busy() || (scrolled() && order(fresh) !== order(document))) {
+        event.detail.shouldSwap = false;
+        offer(fresh);
+        reframe(fresh);
+        return;
+      }
     }
     keep();
   });
-  let forcedShow = false;
+  // who has scrolled into a list reads it: rows that come or go above would move it away
+  const scrolled = () => Boolean(live()) && live().getBoundingClientRect().top < -40;
+  const order = (root) => $$("[data-list] tbody tr[data-row]", root).map((row) => row.dataset.row).join(" ");
   function keep() {
     opened = $$("#live details[open]").map((node) => node.id).filter(Boolean);
     cursorRow = $("tr.cursor")?.dataset.row || "";
+    focused = placeOf(document.activeElement);
+  }
+  // an element by what it is and does, so that the one that takes its place is found
+  const keyOf = (node) => [node.tagName, ...["id", "href", "name", "value"].map((name) => node.getAttribute(name) || "")].join(" ");
+  function placeOf(node) {
+    const at = live();
+    if (!at || !node || node === at || !at.contains(node)) return null;
+    const key = keyOf(node);
+    return { key, tag: node.tagName, nth: $$(node.tagName, at).filter((other) => keyOf(other) === key).indexOf(node) };
+  }
+  function refocus() {
+    if (!focused || document.activeElement !== document.body) return;
+    $$(focused.tag, live()).filter((node) => keyOf(node) === focused.key)[focused.nth]?.focus({ preventScroll: true });
   }
   document.addEventListener("htmx:afterSwap", () => {
     for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
     if (cursorRow) $(`tr[data-row="${CSS.escape(cursorRow)}"]`)?.classList.add("cursor");
     $("#pill").hidden = true;
-    waiting = null; forcedShow = false;
-    say(); age(); count();
+    forcedShow = false;
+    refocus(); say(); age(); count();
   });
-  function offer(text) {
-    const fresh = new DOMParser().parseFromString(text, "text/html");
+  // the words of the page without its times, which go on by themselves
+  function words(root) {
+    const copy = $("#live", root)?.cloneNode(true);
+    if (!copy) return "";
+    for (const time of $$("time, input[type=hidden]", copy)) time.remove();
+    return copy.textContent.replace(/\s+/g, " ");
+  }
+  function offer(fresh) {
+    const pill = $("#pill");
+    if (words(fresh) === words(document)) { pill.hidden = true; return; }
     const here = new Set($$("tr[data-row]").map((row) => row.dataset.row));
     const added = $$("tr[data-row]", fresh).filter((row) => !here.has(row.dataset.row)).length;
-    const pill = $("#pill");
     pill.textContent = added ? `${added} new – show` : "Changed – show";
     pill.hidden = false;
+  }
+  // the state of the system is told even while the list stands still, and the list does not move for it
+  function reframe(fresh) {
+    const now = $("#frame"), next = $("#frame", fresh);
+    if (!now || !next || now.contains(document.activeElement) || now.textContent === next.textContent) return;
+    const top = $("#main").getBoundingClientRect().top;
+    next.removeAttribute("hx-swap-oob");
+    now.replaceWith(document.adoptNode(next));
+    window.scrollBy(0, $("#main").getBoundingClientRect().top - top);
   }
   $("#pill")?.addEventListener("click", () => {
     forcedShow = true;

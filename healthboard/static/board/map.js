@@ -54,11 +54,6 @@
     const cell = cellOf(event.target);
     if (cell || !cellOf(document.activeElement)) tell(cell);
   });
-  let focused = false;
-  document.addEventListener("htmx:beforeSwap", () => { focused = Boolean(cellOf(document.activeElement)); });
-  document.addEventListener("htmx:afterSwap", () => {
-    const cell = one();
-    if (focused && cell) cell.focus({ preventScroll: true });
-  });
+  document.addEventListener("htmx:afterSwap", () => one(cellOf(document.activeElement)));
   one();
 })();
