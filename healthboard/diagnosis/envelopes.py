@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from healthboard.diagnosis import aws_events, ecs
+from healthboard.diagnosis import aws_events, comms, ecs
 from healthboard.diagnosis.parsed import parse_time
 from healthboard.diagnosis.signals import Event
 
@@ -96,7 +96,7 @@ def read(body: Any, *, account: str, region: str, now: datetime) -> Envelope:
     if KINDS.get(kind) != document.get("source"):
         raise Unusable("unexpected kind")
     at = _time(document, detail, kind, now)
-    found, _ = ecs.read_event(document) if kind == HEALTH else aws_events.read(document)
+    found = _announced(document, kind)
     made = Envelope(
         id=name,
         kind=kind,
@@ -113,6 +113,12 @@ def read(body: Any, *, account: str, region: str, now: datetime) -> Envelope:
     if not (made.instances or made.container or made.block or kind == ANNOUNCED):
         raise Unusable("names no instance")
     return made
+
+
+def _announced(document: Mapping[str, Any], kind: str) -> list[Event]:
+    if kind == TASK:
+        return comms.read_task(document)
+    return (ecs.read_event(document) if kind == HEALTH else aws_events.read(document))[0]
 
 
 def _document(body: Any) -> Mapping[str, Any]:

@@ -13,7 +13,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from healthboard.diagnosis import aws_events, dcgm, dcgm_api, ec2, ecs, ecs_agent_log, kernel_log, nvidia_smi, nvml
+from healthboard.diagnosis import (
+    aws_events,
+    comms,
+    dcgm,
+    dcgm_api,
+    ec2,
+    ecs,
+    ecs_agent_log,
+    kernel_log,
+    nvidia_smi,
+    nvml,
+)
 from healthboard.diagnosis.kernel_prefix import START
 from healthboard.diagnosis.parsed import UNDATED, Ignored, Parsed, at_line, parse_time
 from healthboard.diagnosis.signals import Event, Reading
@@ -137,6 +148,8 @@ def _auto(text: str) -> Parsed:
         if found.known and (best is None or weight > best[0]):
             best = (weight, format_, found)
     shape = _shape(text)
+    if best is None and (told := comms.parse(text)).known:
+        return told
     if best is None:
         return Parsed(known=1) if shape else Parsed()
     if shape and not best[2].events and not best[2].readings:

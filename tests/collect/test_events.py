@@ -212,6 +212,19 @@ def test_forged_and_odd_messages_are_dropped_with_a_reason_and_make_nothing(sand
     assert Instance.objects.count() == before and not HealthEvent.objects.exists()
 
 
+def test_a_task_that_lost_its_mates_is_told_of_its_instance(fleet, row):
+    detail = {
+        "containerInstanceArn": row.container_arn,
+        "lastStatus": "STOPPED",
+        "stopCode": "EssentialContainerExited",
+    }
+    lost = {"exitCode": 1, "reason": "DistBackendError: NCCL error: ncclRemoteError: a remote process exited"}
+    for name, containers in (("task-1", [lost]), ("task-2", [{"exitCode": 1, "reason": None}])):
+        send(envelope("ECS Task State Change", "aws.ecs", name, **detail, containers=containers))
+    assert read(fleet)
+    assert HealthEvent.objects.values_list("code", "source", "instance").get() == ("COMMUNICATION_ERROR", "ecs", row.pk)
+
+
 def test_an_old_event_is_recorded_and_wakes_nobody(fleet, row):
     Instance.objects.filter(pk=row.pk).update(evidence_at=None)
     send(envelope(at=clock.now() - timedelta(hours=1), **{"instance-id": row.instance_id}))

@@ -60,8 +60,9 @@ def look() -> list[Group]:
 def _look_in_place(place: Place, cases: list[Case], storms: list[Case], since: datetime) -> list[Group]:
     now = clock.now()
     told = subjects.announced(place, now)
-    rows = [subjects.of_case(case, told.get(case.instance_id, set())) for case in cases]
-    rows += subjects.without_case(place, since, {s.instance for s in rows}, told)
+    stopped = subjects.stopped_jobs(place, since)
+    rows = [subjects.of_case(case, told.get(case.instance_id, set()), stopped) for case in cases]
+    rows += subjects.without_case(place, since, {s.instance for s in rows}, told, stopped)
     released = _released(*place)
     _hold_what_aws_tells(place, released)
     if not rows and not storms:

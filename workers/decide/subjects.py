@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 
 from healthboard.cases.models import Case
 from healthboard.diagnosis.correlate import AFTERMATH, ANNOUNCED, SOFT_READINGS, Subject
-from healthboard.fleet.models import HealthEvent, Instance
+from healthboard.fleet.models import HealthEvent, Instance, JobStop
 from healthboard.repairs.brakes import scopes_of
 
 #: more instances than this need not be compared to see that it is a storm
@@ -18,6 +18,7 @@ MOST = 5000
 NOTICE = timedelta(hours=1)
 
 Place = tuple[int, str]
+Stopped = dict[str, set[str]]
 
 
 def places_showing(since: datetime) -> set[Place]:
@@ -28,7 +29,7 @@ def places_showing(since: datetime) -> set[Place]:
     return {*named, *others[0], *others[1]}
 
 
-def of_case(case: Case, told: set[str]) -> Subject:
+def of_case(case: Case, told: set[str], stopped: Stopped) -> Subject:
     """A case as `correlate` wants it: its decisive codes, without companions and witnesses. `told` was announced.
 
     From its repair's first change on, what the machine shows may be our own doing (a reboot looks impaired, its agent
@@ -47,12 +48,14 @@ def of_case(case: Case, told: set[str]) -> Subject:
     shown = last.get("codes", ()) if case.changed_by_us_at else case.codes
     return Subject(
         instance=instance.instance_id, at=case.evidence_at, codes=tuple(dict.fromkeys(decisive)),
-        scopes=scopes(instance, [w.name for w in case.workloads.all()]), jobs=_jobs(instance),
+        scopes=scopes(instance, [w.name for w in case.workloads.all()]), jobs=_jobs(instance, stopped),
         all_codes=tuple(dict.fromkeys([*shown, *sorted(told)])),
     )  # fmt: skip
 
 
-def without_case(place: Place, since: datetime, known: set[str], told: dict[int, set[str]]) -> list[Subject]:
+def without_case(
+    place: Place, since: datetime, known: set[str], told: dict[int, set[str]], stopped: Stopped
+) -> list[Subject]:
     """Instances that show an application's fault, clean-up, or a passing note: victims of a root, or a soft storm."""
     account_id, region = place
     seen: dict[int, tuple[datetime, set[str]]] = {}
@@ -69,7 +72,7 @@ def without_case(place: Place, since: datetime, known: set[str], told: dict[int,
         # a mate of a broken node shows only aftermath; what accompanies that says nothing of its own
         codes = codes & AFTERMATH or codes
         shown = tuple(sorted(codes | told.get(i.pk, set())))
-        found.append(Subject(i.instance_id, at, (), scopes(i, []), _jobs(i), shown))
+        found.append(Subject(i.instance_id, at, (), scopes(i, []), _jobs(i, stopped), shown))
     return found
 
 
@@ -149,5 +152,15 @@ def _see(seen: dict[int, tuple[datetime, set[str]]], pk: int, at: datetime, code
     seen[pk] = (min(first, at), codes | {code})
 
 
-def _jobs(instance: Instance) -> tuple[str, ...]:
-    return tuple(sorted({t.job for t in instance.tasks.all() if t.job}))
+def stopped_jobs(place: Place, since: datetime) -> Stopped:
+    """EC2 id -> jobs that lost tasks there since then: when a job stops, ECS lists its tasks no more within a round."""
+    found: Stopped = {}
+    rows = JobStop.objects.filter(account=place[0], region=place[1], at__gt=since)
+    for name, nodes in rows.order_by("pk").values_list("name", "nodes")[:MOST]:
+        for instance_id in nodes:
+            found.setdefault(instance_id, set()).add(name)
+    return found
+
+
+def _jobs(instance: Instance, stopped: Stopped) -> tuple[str, ...]:
+    return tuple(sorted({t.job for t in instance.tasks.all() if t.job} | stopped.get(instance.instance_id, set())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from healthboard.diagnosis import comms
 from healthboard.diagnosis.evidence import Evidence
 from healthboard.diagnosis.rules.claims import GONE, Claim, Claims, near
 from healthboard.diagnosis.signals import Action, Verdict
@@ -162,9 +163,9 @@ def _aftermath(evidence: Evidence, claims: Claims) -> None:
         if named or any(near(claim, other, evidence.thresholds.xid45_hold) for other in numbered):
             _companion(claim, "clean-up after the other error", "aftermath")
     broken = [c for c in claims if c.verdict is Verdict.HARDWARE and c.role == "own"]
-    for claim in claims.of("XID_43", "XID_94", "XID_13", "XID_31"):
+    for claim in claims.of("XID_43", "XID_94", "XID_13", "XID_31", comms.CODE):
         if claim.verdict is Verdict.WORKLOAD and any(
-            b.gpu in (claim.gpu, None) and near(b, claim, TOGETHER) for b in broken
+            (claim.gpu is None or b.gpu in (claim.gpu, None)) and near(b, claim, TOGETHER) for b in broken
         ):
             claim.role = "companion"
     for claim in claims.of("GPU_RESET_REQUIRED", "ROW_REMAP_FAILURE"):
