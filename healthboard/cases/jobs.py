@@ -122,7 +122,7 @@ def _judge(job: Job, cases: Iterable[Case]) -> None:
     """Which state it is in, and because of which case: one with victims among its nodes, else the first."""
     behind = sorted(cases, key=lambda case: (not case.victims, case.evidence_at, case.pk))
     whole = job.running >= len(job.nodes)
-    guilty = [case for case in behind if _victims(job, case) or (not whole and _came_with(job, case))]
+    guilty = [case for case in behind if _victims(job, case) or (not whole and came_with(job.since, case))]
     if guilty:
         job.state, job.case, job.more = "still", guilty[0], guilty[1:]
         job.victims = _victims(job, guilty[0])
@@ -139,8 +139,9 @@ def _victims(job: Job, case: Case) -> list[str]:
     return [name for name in case.victims if name in job.nodes] if case.instance.instance_id in job.nodes else []
 
 
-def _came_with(job: Job, case: Case) -> bool:
-    return job.since is not None and case.evidence_at - BEFORE <= job.since <= case.evidence_at + AFTER
+def came_with(at: datetime | None, case: Case) -> bool:
+    """Whether what happened at that time came with the fault of the case."""
+    return at is not None and case.evidence_at - BEFORE <= at <= case.evidence_at + AFTER
 
 
 def _nameless(case: Case) -> Job:

@@ -1,48 +1,70 @@
 """A case in terms of jobs: which stand still because of it, with how many nodes and GPUs, and which need its machine.
 
-A job is the set of tasks that stop together. It stands still where the case names victims: mates of the job that show
-only what followed. Those of them that have new work by now do not count.
+The rules are those of `cases.jobs`, asked from the other end, for the cases of a page: a job stands still where it lost
+tasks with the fault of the case, or where the case names victims, mates of the job that show only what followed. Nodes
+that have new work by now do not count.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
+from healthboard.cases.jobs import BEFORE, MOST, came_with
 from healthboard.cases.models import Case
-from healthboard.fleet.models import Instance, Task
+from healthboard.fleet.models import Instance, JobStop, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
     idle: bool  # it stands still; False: it runs across the machine, and needs it
-    jobs: tuple[str, ...]  # keys of the jobs; empty where ECS lists none of their tasks any more
+    jobs: tuple[str, ...]  # keys of the jobs; empty where none is known
     nodes: int
     gpus: int
 
 
 def of_cases(cases: Iterable[Case]) -> dict[int, Standstill]:
-    """By the case's id; cases that no job stands behind are left out. At most three queries, however many cases."""
+    """By the case's id; cases that no job stands behind are left out. At most four queries, however many cases."""
     rows = [case for case in cases if case.instance is not None and case.open]
     if not rows:
         return {}
-    named = sorted({str(name) for case in rows for name in case.victims})
+    stops = _stops(rows)
+    named = {str(name) for case in rows for name in case.victims}
+    named |= {name for found in stops.values() for stop in found for name in stop.nodes}
     mates: dict[tuple[int, str, str], Instance] = {}
     if named:
         for one in Instance.objects.filter(instance_id__in=named, gone_at=None):
             mates[one.account_id, one.region, one.instance_id] = one
     ids = {case.instance_id for case in rows} | {one.pk for one in mates.values()}
     on: dict[int, list[Task]] = defaultdict(list)
-    for task in Task.objects.filter(instance__in=ids).exclude(job="").exclude(last_status="STOPPED"):
+    tasks = Task.objects.filter(instance__in=ids).exclude(last_status="STOPPED").exclude(workload__kind="DAEMON")
+    for task in tasks:
         on[task.instance_id].append(task)
-    spread = _spread({task.job for tasks in on.values() for task in tasks})
+    spread = _spread({task.job for tasks in on.values() for task in tasks if task.job})
     found = {}
     for case in rows:
-        told = _of(case, mates, on, spread)
+        told = _of(case, stops.get(case.pk, ()), mates, on, spread)
         if told is not None:
             found[case.pk] = told
     return found
+
+
+def _stops(rows: Sequence[Case]) -> dict[int, list[JobStop]]:
+    """case id -> the stops on its instance that came with its fault."""
+    since = min(case.evidence_at for case in rows) - BEFORE
+    by_node: dict[tuple[int, str, str], list[JobStop]] = defaultdict(list)
+    for stop in JobStop.objects.filter(at__gte=since).order_by("-at")[:MOST]:
+        for name in stop.nodes:
+            by_node[stop.account_id, stop.region, name].append(stop)
+    return {
+        case.pk: [
+            stop for stop in by_node.get((case.account_id, case.region, case.instance.instance_id), ())
+            if came_with(stop.at, case)
+        ]
+        for case in rows
+    }  # fmt: skip
 
 
 def _spread(jobs: set[str]) -> dict[str, dict[int, int]]:
@@ -56,21 +78,24 @@ def _spread(jobs: set[str]) -> dict[str, dict[int, int]]:
 
 
 def _of(
-    case: Case, mates: dict[tuple[int, str, str], Instance], on: dict[int, list[Task]],
+    case: Case, stops: Sequence[JobStop], mates: dict[tuple[int, str, str], Instance], on: dict[int, list[Task]],
     spread: dict[str, dict[int, int]],
 ) -> Standstill | None:  # fmt: skip
-    victims = [mates.get((case.account_id, case.region, str(name))) for name in case.victims]
-    nodes = [case.instance, *(one for one in victims if one is not None)]
-    jobs = tuple(sorted({task.job for one in nodes for task in on.get(one.pk, ())}))
-    if len(nodes) > 1:
-        still = [one for one in nodes if not any(_new(task, case) for task in on.get(one.pk, ()))]
+    names = {str(name) for name in case.victims} | {name for stop in stops for name in stop.nodes}
+    others = [mates.get((case.account_id, case.region, name)) for name in sorted(names)]
+    nodes = {one.pk: one for one in (case.instance, *others) if one is not None and one.gone_at is None}
+    if stops or len(nodes) > 1:
+        since = min([case.evidence_at, *(stop.at for stop in stops)])
+        still = [one for one in nodes.values() if not any(_began(task, since) for task in on.get(one.pk, ()))]
         if still:
-            jobs = tuple(sorted({t.job for one in still for t in on.get(one.pk, ()) if not _new(t, case)}))
-            return Standstill(True, jobs, len(still), sum(one.gpus_expected or 0 for one in still))
+            jobs = {task.job for one in still for task in on.get(one.pk, ()) if task.job}
+            jobs |= {stop.name for stop in stops}
+            return Standstill(True, tuple(sorted(jobs)), len(still), sum(one.gpus_expected or 0 for one in still))
+    jobs = {task.job for task in on.get(case.instance_id, ()) if task.job}
     here = {pk: gpus for job in jobs for pk, gpus in spread.get(job, {}).items()}
-    return Standstill(False, jobs, len(here), sum(here.values())) if len(here) > 1 else None
+    return Standstill(False, tuple(sorted(jobs)), len(here), sum(here.values())) if len(here) > 1 else None
 
 
-def _new(task: Task, case: Case) -> bool:
-    """Work that began after the fault."""
-    return task.last_status == "RUNNING" and task.started_at is not None and task.started_at > case.evidence_at
+def _began(task: Task, since: datetime) -> bool:
+    """New work, of whatever kind."""
+    return task.last_status == "RUNNING" and task.started_at is not None and task.started_at > since

@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from healthboard import clock
 from healthboard.cases.models import Case
+from healthboard.fleet.models import JobStop
 from healthboard.repairs.models import Breaker
 from tests import factories as make
 
@@ -135,15 +136,35 @@ def test_jobs_that_stand_still_come_first_then_what_gets_worse_and_the_row_says_
         make.task(on, job, job="pretrain/8")
     big = make.case(make.instance(home), plan={"tasks_total": 40}, verdict="HARDWARE")
     worse = make.case(make.instance(home), code="XID_48", opened_at=make.ago(900))
-    make.event(worse.instance, "XID_48", at=make.ago(60))
+    make.event(worse.instance, "XID_48", at=make.ago(200))
     stake = make.case(needed)
     still = make.case(root, victims=[mate.instance_id, "i-0123456789abcdef0"])
     rows = log_in("operator").get("/").context["rows"]
     assert [row.case.pk for row in rows] == [still.pk, stake.pk, worse.pk, big.pk]
     assert [[reason.text for reason in row.reasons] for row in rows] == [
         ["1 job stands still: 2 nodes, 16 GPUs idle"], ["1 job on 3 nodes, 24 GPUs needs it"],
-        ["getting worse: XID_48 again 60 s ago"], [],
+        ["getting worse: XID_48 again 3 min ago"], [],
     ]  # fmt: skip
+    # a job whose tasks ECS lists no more is remembered by its stop; one that came long before the fault is not its doing
+    gone = make.case(make.instance(home))
+    for name, at in (("pretrain/9", 170), ("pretrain/10", 7000)):
+        JobStop.objects.create(
+            account=home.account,
+            region=home.region,
+            cluster=home.cluster,
+            name=name,
+            left=0,
+            at=make.ago(at),
+            nodes={
+                gone.instance.instance_id: 8,
+                make.instance(home).instance_id: 8,
+                make.instance(home).instance_id: 8,
+            },
+        )
+    first = log_in("operator").get("/").context["rows"][0]
+    assert (first.case.pk, first.standing.jobs) == (gone.pk, ("pretrain/9",))
+    assert first.reasons[0].text == "1 job stands still: 3 nodes, 24 GPUs idle"
+    JobStop.objects.all().delete()
     make.task(mate, make.workload("other"), job="other/1", started_at=make.ago(1))  # it has new work by now
     rows = log_in("operator").get("/").context["rows"]
     assert rows[0].reasons[0].text == "1 job stands still: 1 node, 8 GPUs idle"
