@@ -8,6 +8,7 @@ from __future__ import annotations
 from django.db import transaction
 
 from healthboard import clock
+from healthboard.fleet.models import Instance, Pool
 from healthboard.people.actors import WORKER
 from healthboard.repairs import brakes
 from healthboard.repairs.models import Breaker, Launch, Repair
@@ -51,3 +52,23 @@ def failed_in_a_row(repair: Repair) -> int:
             break
         failed.add(repair_id)
     return len(failed)
+
+
+def version_that_failed(pool: Pool, template_id: str, version: str) -> str:
+    """Why nothing more is launched from this template version by itself, in words; empty where nothing is against it:
+    the last launch from it served, or an instance of the pool serves with it."""
+    rows = Launch.objects.filter(
+        pool=pool, repair__replacement__template_id=template_id, repair__replacement__template_version=version,
+        outcome__in=[Launch.Outcome.SERVED, Launch.Outcome.FAILED],
+    ).order_by("-at", "-pk")  # fmt: skip
+    last = rows.first()
+    if last is None or last.outcome == Launch.Outcome.SERVED:
+        return ""
+    failed = rows.filter(outcome=Launch.Outcome.FAILED).values("repair__replacement")
+    others = Instance.objects.filter(pool=pool, gone_at=None, template_id=template_id, template_version=version)
+    if any(one.serving for one in others.exclude(pk__in=failed)):
+        return ""
+    return (
+        f"Version {version} of launch template {template_id} gave no serving replacement in repair {last.repair_id}, and "
+        "nothing serves with it: choose a version that works, or approve to try it again"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from botocore.exceptions import BotoCoreError, ClientError
 
 from healthboard import clock
@@ -10,6 +12,7 @@ from healthboard.fleet.seeing import why_blind
 from healthboard.people.actors import WORKER
 from healthboard.policies.reading import BAD, GOOD
 from healthboard.policies.resolve import resolve
+from healthboard.repairs import launches
 from workers.repair.look import ask_aws
 from workers.repair.results import Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
@@ -96,7 +99,7 @@ def _room_in_group(run: Run) -> str | None:
         return f"Launching is suspended in {name}: resume the process, then approve again"
     if group["DesiredCapacity"] + 1 > group["MaxSize"]:
         return f"{name} is at its maximum ({group['MaxSize']}): raise it by one, then approve again"
-    return _no_reserved_room(run)
+    return _failed_version(run, *_version_of(run, group)) or _no_reserved_room(run)
 
 
 def _room_outside(run: Run) -> str | None:
@@ -110,8 +113,29 @@ def _room_outside(run: Run) -> str | None:
         )
         if not answer["LaunchTemplateVersions"]:
             return f"Version {run.instance.template_version} of its launch template no longer exists"
-        return _no_reserved_room(run)
+        at = run.instance
+        return _failed_version(run, at.template_id, at.template_version) or _no_reserved_room(run)
     return None
+
+
+def _version_of(run: Run, group: dict[str, Any]) -> tuple[str, str]:
+    """The launch template and the version's number that the group launches from now; empty where it has none."""
+    mixed = ((group.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}).get("LaunchTemplateSpecification")
+    named = group.get("LaunchTemplate") or mixed or {}
+    template, version = named.get("LaunchTemplateId", ""), named.get("Version") or "$Default"
+    if template and version.startswith("$"):
+        answer = ask_aws(
+            run.client("ec2").describe_launch_template_versions, LaunchTemplateId=template, Versions=[version]
+        )
+        version = next((str(v["VersionNumber"]) for v in answer["LaunchTemplateVersions"]), "")
+    return template, version
+
+
+def _failed_version(run: Run, template: str, version: str) -> str | None:
+    """A version that has failed is not tried again by itself; a person who approves may know that it was mended."""
+    if not run.repair.automatic or run.repair.pool is None:
+        return None
+    return launches.version_that_failed(run.repair.pool, template, version) or None
 
 
 def _no_reserved_room(run: Run) -> str | None:

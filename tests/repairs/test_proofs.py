@@ -1,0 +1,121 @@
+"""Each proof by itself: what stands against starting a replacement, and against counting on one."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.fleet.models import Gpu, Instance
+from healthboard.repairs import launches
+from healthboard.repairs.models import Launch
+from healthboard.sandbox.ticks.groups import set_member
+from tests import factories
+from tests.cases import scene
+from workers.repair.run import Run
+from workers.repair.serving import why_not_serving
+from workers.repair.steps import prepare
+
+
+def test_what_stands_against_a_replacement_in_a_group(db, drives):
+    drive = drives("train=group:3")
+    drive.one_pass()
+    machine = drive.machine("train")
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "room")
+    drive.working = False
+    group = drive.group()
+
+    def said() -> str | None:
+        return prepare._room_in_group(Run(drive.repair(machine)))
+
+    assert said() is None
+    group.maximum, before = group.desired, group.maximum
+    assert "at its maximum" in said()
+    group.maximum = before
+    group.suspended = ["Launch"]
+    assert "suspended" in said()
+    group.suspended = []
+    group.refreshes = [
+        {"InstanceRefreshId": "r-1", "AutoScalingGroupName": group.id, "Status": "InProgress", "StartTime": 0.0}
+    ]
+    assert "instance refresh" in said()
+    group.refreshes = []
+    set_member(group, machine.id, state="Standby")
+    assert said() == "Somebody else put it into Standby"
+    set_member(group, machine.id, state="InService")
+    assert said() is None
+    _failed_with(drive.row(machine), group.template, "3")
+    group.template_version = "3"
+    assert "gave no serving replacement" in said()
+    group.template_version = "$Latest"
+    assert "Version 3" in said()
+    repair = drive.repair(machine)
+    repair.automatic = False
+    assert prepare._room_in_group(Run(repair)) is None, "a person who approves knows better"
+    group.template_version = "2"
+    assert said() is None, "what serves with it proves it"
+
+
+def _failed_with(old: Instance, template: str, version: str) -> Launch:
+    new = scene.machine(old.pool, template_id=template, template_version=version, gone_at=factories.ago(600))
+    repair = factories.repair(new, state="FAILED", replacement=new)
+    launches.note(repair, Launch.Outcome.FAILED, zone="us-east-1a", why="it never registered")
+    return Launch.objects.get(repair=repair)
+
+
+@pytest.mark.django_db
+def test_a_template_version_has_failed_until_something_serves_with_it(monkeypatch):
+    old = scene.machine()
+    failed = _failed_with(old, "lt-1", "7")
+    said = launches.version_that_failed(old.pool, "lt-1", "7")
+    assert f"repair {failed.repair_id}" in said and "Version 7" in said
+    assert launches.version_that_failed(old.pool, "lt-1", "6") == "" == launches.version_that_failed(old.pool, "x", "7")
+    mate = scene.machine(old.pool, template_id="lt-1", template_version="7", agent_connected=False)
+    assert launches.version_that_failed(old.pool, "lt-1", "7"), "it does not serve"
+    Instance.objects.filter(pk=mate.pk).update(agent_connected=True)
+    assert launches.version_that_failed(old.pool, "lt-1", "7") == ""
+    Instance.objects.filter(pk=mate.pk).update(gone_at=factories.ago(1))
+    again = factories.repair(scene.machine(old.pool), state="SUCCEEDED", replacement=mate)
+    launches.note(again, Launch.Outcome.SERVED, zone="us-east-1a")
+    assert launches.version_that_failed(old.pool, "lt-1", "7") == "", "the last one served"
+
+
+def test_a_replacement_that_is_not_as_the_old_machine_does_not_count(db, drives):
+    drive = drives("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.until(lambda: (r := drive.repair(machine)) and r.replacement_id, 200)
+    drive.working = False
+    repair = drive.repair(machine)
+    new = drive.fleet.world.instances[repair.replacement.instance_id]
+
+    def problem(**old: object):
+        run = Run(drive.repair(machine))
+        for name, value in old.items():
+            setattr(run.instance, name, value)
+        return why_not_serving(run, drive.row(new))
+
+    drive.until(lambda: problem() is None, 200, 2)
+    for change, word, final in (
+        ({"market": "spot"}, "bought as spot", True),
+        ({"type": "g6e.12xlarge"}, "it is a g6e.12xlarge", True),
+        ({"state": "stopping"}, "it is stopping", True),
+    ):
+        before = {name: getattr(new, name) for name in change}
+        for name, value in change.items():
+            setattr(new, name, value)
+        found = problem()
+        assert word in found.why and found.final == final
+        for name, value in before.items():
+            setattr(new, name, value)
+    found = problem(placement_group="pg-1")
+    assert "placement group pg-1" in found.why and found.final
+    container = drive.fleet.container(new)
+    container.gpus, all_of_them = container.gpus[1:], container.gpus
+    assert problem().why == "7 of 8 GPUs registered"
+    container.gpus = all_of_them
+    container.status = "DRAINING"
+    assert "ECS shows it as DRAINING" in problem().why
+    container.status = "ACTIVE"
+    assert problem() is None
+    Gpu.objects.filter(instance__instance_id=new.id).update(name="NVIDIA L40S")
+    assert problem().why == "other GPUs: NVIDIA L40S" and problem().final
