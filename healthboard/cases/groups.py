@@ -87,7 +87,8 @@ def _spread(group: Case, breaker: Any, why: str, members: list[Case], actor: Act
     also = group.plan.get("also", [])
     if breaker.pk not in [one["id"] for one in also]:
         also = [*also, {"id": breaker.pk, "where": breaker.where, "why": why}]
-        lifecycle.write(group, plan={**group.plan, "also": also}, plan_version=group.plan_version + 1)
+        title = f"{group.title}, spread to {breaker.where}"[:255]
+        lifecycle.write(group, title=title, plan={**group.plan, "also": also}, plan_version=group.plan_version + 1)
         lifecycle.audit(group, "case.spread", f"it has spread: {breaker.where} is held as well: {why}", actor,
                         members=[c.instance.instance_id for c in members], breaker=breaker.pk)  # fmt: skip
         telling.tell(
@@ -160,6 +161,12 @@ def _title(count: int, scope: tuple[str, str], code: str) -> str:
     return title[:255]
 
 
+def _counted(title: str, count: int) -> str:
+    """The title of a group that has grown: never fewer than it named before."""
+    number, _, rest = title.partition(" ")
+    return f"{max(int(number), count)} {rest}" if number.isdecimal() else title
+
+
 def name_victims(case: Case, victims: list[str], actor: Actor) -> None:
     """The mates of its job that show only aftermath: named on the root's case, and nothing is done to them."""
     lifecycle.write(case, victims=victims)
@@ -179,7 +186,7 @@ def join(case: Case, group: Case, actor: Actor) -> None:
         return  # already under way: its next changing call meets the breaker
     lifecycle.move(case, State.HELD, actor, f"held by correlated case {group.pk}")
     lifecycle.write(case, parent=group, expires_at=None, why_waiting=f"held: {group.title}")
-    lifecycle.write(group, touch=True)
+    lifecycle.write(group, title=_counted(group.title, group.members.count()))
     telling.follow(
         case, "case_held", key=f"case-held-{case.pk}-{group.pk}", subject=f"{case.title}: held by case {group.pk}"
     )

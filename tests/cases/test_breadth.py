@@ -157,6 +157,7 @@ def test_a_storm_that_spreads_stays_one_case_and_holds_both_scopes(time, admin):
     group = Case.objects.get(instance=None)
     first = group.breaker
     assert (first.scope_kind, first.scope) == ("pool", "solo")
+    assert group.title.startswith("5 instances of pool solo")
     time.turn(60)
     show(others, "XID_119", 5)
     there = [scene.read(on) for on in others]
@@ -167,6 +168,7 @@ def test_a_storm_that_spreads_stays_one_case_and_holds_both_scopes(time, admin):
     assert Case.objects.get(instance=None) == group and group.breaker == first
     assert {Case.objects.get(pk=c.pk).parent for c in (*here, *there)} == {group}
     also = Breaker.objects.exclude(pk=first.pk).get()
+    assert group.title.startswith("11 instances of pool solo") and also.where in group.title
     assert [one["id"] for one in group.plan["also"]] == [also.pk] and also.released_at is None
     assert Notice.objects.filter(key=f"correlated-{group.pk}-{also.pk}").get().count == 1
     answers.release(group.pk, actor=admin, reason="the driver is fixed")
