@@ -183,11 +183,9 @@ def _decide_by_policy(case: Case, instance: Instance, seen: Reread, judged: Judg
     if row is not None:
         return _waits(case, f"a repair is under way already ({row.action.lower()})")
     plan = plans.build(instance, judged, seen.policy.values)
-    # one full collection round, so that breadth is seen before anything starts
-    round_s = max(clock.scaled(60).total_seconds(), 5.0)
     repair = repairs.open_repair(
         instance=instance, action=judged.action, actor=POLICY, values=dict(seen.policy.values),
-        not_before=now + timedelta(seconds=round_s * 1.5), policy_version=seen.policy.version, plan=plan,
+        not_before=now + breadth_seen(), policy_version=seen.policy.version, plan=plan,
         watch=judged.watch,
     )  # fmt: skip
     lifecycle.decided(
@@ -203,6 +201,11 @@ def _decide_by_policy(case: Case, instance: Instance, seen: Reread, judged: Judg
     )  # fmt: skip
 
 
+def breadth_seen() -> timedelta:
+    """One full collection round: before that nothing starts and nobody is woken, so that many at once are one matter."""
+    return timedelta(seconds=max(clock.scaled(60).total_seconds(), 5.0) * 1.5)
+
+
 def _waits(case: Case, why: str) -> None:
     if case.why_waiting != why:
         lifecycle.write(case, why_waiting=why)
@@ -214,6 +217,7 @@ def _expect_answer(case: Case, values: dict[str, Any]) -> None:
         telling.tell(
             case, "case_waiting", key=f"case-waiting-{case.pk}-{case.expires_at.timestamp():.0f}",
             subject=f"{case.title}: {action_words(case.action).lower()}?", body=case.why, to=values["notify"],
+            after=breadth_seen(),
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from healthboard import words
@@ -14,11 +15,15 @@ def thread(case_id: int) -> str:
     return f"case:{case_id}"
 
 
-def tell(case: Case, kind: str, *, key: str, subject: str, body: str = "", to: Iterable[str] | None = None) -> bool:
-    """One message about a case. `to`: receivers as its policy names them; None: who was told of it last."""
+def tell(
+    case: Case, kind: str, *, key: str, subject: str, body: str = "", to: Iterable[str] | None = None,
+    after: timedelta = timedelta(0),
+) -> bool:  # fmt: skip
+    """One message about a case. `to`: receivers as its policy names them; None: who was told of it last. `after`: sent
+    no sooner, and not at all if somebody has taken it up by then."""
     return outbox.announce(
         key=key, kind=kind, subject=subject, body=body, link=f"/cases/{case.pk}/", thread=thread(case.pk),
-        to=outbox.receivers_of(thread(case.pk)) if to is None else to, facts=card(case),
+        to=outbox.receivers_of(thread(case.pk)) if to is None else to, facts=card(case), after=after,
         account=case.account.account_id, region=case.region, pool=case.pool.name if case.pool else "",
         workloads=case.workloads.values_list("name", flat=True),
     )  # fmt: skip

@@ -26,10 +26,21 @@ def route(notice_id: int, known: Iterable[Target]) -> Notice | None:
     if not Notice.objects.filter(pk=notice_id, routed_at=None, next_at__lte=now).update(routed_at=now):
         return None
     notice = Notice.objects.select_related("only").get(pk=notice_id)
-    chosen = [notice.only] if notice.only else [t for t in known if wants(t, notice, told_before(t, notice))]
+    if notice.only:
+        chosen = [notice.only]
+    else:
+        chosen = [] if _taken_up(notice) else [t for t in known if wants(t, notice, told_before(t, notice))]
     rows = [row for target in chosen for row in _deliveries(notice, target, now)]
     Delivery.objects.bulk_create(rows, ignore_conflicts=True)
     return notice
+
+
+def _taken_up(notice: Notice) -> bool:
+    """It was kept back for a while, and meanwhile somebody decided it, or it was held or over."""
+    if notice.event != Event.TRIGGER or not notice.thread or notice.next_at <= notice.created_at:
+        return False
+    later = Notice.objects.filter(thread=notice.thread, pk__gt=notice.pk)
+    return later.exclude(event=Event.TRIGGER).exists()
 
 
 def told_before(target: Target, notice: Notice) -> bool:
@@ -45,6 +56,8 @@ def wants(target: Target, notice: Notice, told: bool) -> bool:
     """True where the target listens to one of the receivers and nothing that was chosen for it stands against."""
     if target.kind == Target.Kind.PAGERDUTY and notice.event != Event.TRIGGER:
         return told  # an incident that was opened there is closed there, whatever was chosen since; no other exists
+    if notice.kind == "case_held" and not told:
+        return False  # of many at once only what they have in common is told
     if target.kinds and notice.kind not in target.kinds:
         return False
     if rank(notice.severity) < rank(target.minimum) and not told:

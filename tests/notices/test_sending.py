@@ -218,6 +218,24 @@ def test_nobody_is_mailed_what_they_may_not_see(target):
     assert [row.person for row in Delivery.objects.all()] == [mine]
 
 
+def test_a_question_that_was_taken_up_within_its_first_round_wakes_nobody(target):
+    target()
+    for number, went_on in enumerate(("case_decided", "case_held", "case_closed", "")):
+        say(key=f"w{number}", thread=f"case:{number}", after=timedelta(seconds=9))
+        if went_on:
+            outbox.follow(f"case:{number}", key=f"f{number}", kind=went_on, subject="went on")
+    send.make_deliveries()
+    with later(seconds=10):
+        send.make_deliveries()
+    told = Delivery.objects.order_by("pk").values_list("notice__key", flat=True)
+    assert list(told) == ["f0", "f2", "w3"] and not Notice.objects.filter(routed_at=None).exists()
+    say("case_waiting", key="told", thread="case:9")
+    send.make_deliveries()
+    outbox.follow("case:9", key="held", kind="case_held", subject="held")
+    send.make_deliveries()
+    assert Delivery.objects.filter(notice__key="held").exists()  # who was woken is told that it is held
+
+
 # --- quiet hours
 
 

@@ -17,6 +17,7 @@ from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.states import State as RepairState
 from tests import factories as make
+from tests.cases import scene
 from workers.notify import watch
 
 pytestmark = pytest.mark.django_db
@@ -185,3 +186,45 @@ def test_a_count_that_stands_writes_nothing(django_assert_num_queries):
 
 def test_text_that_no_database_takes_is_told_all_the_same():
     assert outbox.announce(key="k", kind="storm", subject="a\0b" + "x" * 500, body="\ud800\0", facts={"What": "\0"})
+
+
+# --- from real evidence
+
+
+def test_a_new_question_goes_to_whom_the_policy_names_after_one_round_and_once():
+    scene.policy(notify=["llm", "sre"])
+    case = scene.asked()
+    scene.read(case.instance)
+    row = Notice.objects.get()
+    assert (row.kind, row.thread, row.receivers) == ("case_waiting", f"case:{case.pk}", ["llm", "sre"])
+    assert row.subject.endswith(": drain and reboot?") and row.facts["Machine"] == case.instance.instance_id
+    assert row.next_at - row.created_at >= timedelta(seconds=7.5)
+
+
+def test_what_a_policy_decides_is_told_as_decided():
+    scene.policy(notify=["llm"])
+    scene.acting()
+    on = scene.machine()
+    gpu = make.gpus(on, 8, bad={0: "lost"})[0]
+    scene.shows(on, "XID_79", gpu=gpu.uuid)
+    scene.lost(on, gpu.uuid)
+    case = scene.read(on)
+    assert case.state == "DECIDED"
+    row = Notice.objects.get()
+    assert (row.kind, row.event, row.receivers) == ("case_decided", "acknowledge", ["llm"])
+    assert "drain and replace, by policy" in row.subject
+
+
+def test_an_applications_own_fault_is_told_its_owner_with_counts_and_no_operator():
+    owner = make.workload("llm-train")
+    for seconds in (30, 25):
+        on = scene.machine()
+        make.task(on, owner)
+        for again in range(2):
+            scene.shows(on, "XID_31", seconds=seconds * 20 * (again + 1))
+        scene.read(on)
+        scene.read(on)
+    row = Notice.objects.get()
+    assert (row.kind, row.receivers, row.workloads) == ("workload", [], ["llm-train"])
+    assert len(row.tally) == 2 and row.count == sum(row.tally.values()) >= 2
+    assert f"on 2 instances: {row.count} times" in row.subject and not Case.objects.exists()
