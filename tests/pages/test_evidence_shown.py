@@ -11,7 +11,8 @@ from html import unescape
 import pytest
 
 from healthboard.approve import machine
-from healthboard.cases import readings
+from healthboard.cases import plan, readings
+from healthboard.cases.judge import judge
 from healthboard.fleet import recorder
 from healthboard.policies.defaults import ensure_default
 from healthboard.policies.reading import reread
@@ -93,7 +94,9 @@ def test_whatever_a_node_recorded_the_page_stands(home, log_in, samples):
     case = make.case(make.instance(home))
     make.event(case.instance, "FLIGHT_RECORDER", attrs={"samples": samples}, backlog=True)
     client = log_in("viewer")
-    assert client.get(f"/cases/{case.pk}/").status_code == 200
+    page = client.get(f"/cases/{case.pk}/")
+    assert page.status_code == 200
+    assert "<b>" not in page.content.decode() and "<script>" not in page.content.decode()
     answer = client.get(f"/cases/{case.pk}/recorder/")
     assert answer.status_code in (200, 404)
     if answer.status_code == 200:
@@ -175,3 +178,19 @@ def test_expected_minutes_and_room_come_from_what_happened_before(case, home, lo
         repair=repair, pool=home, instance_type="p5.48xlarge", zone="us-east-1c", outcome="NO_CAPACITY", at=make.ago(60)
     )
     assert "no capacity in that zone in us-east-1c" in _text(log_in("viewer"), f"/cases/{lost.pk}/")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "said"),
+    [
+        ("GROUP", {}, "its group sees no GPU and keeps it"),
+        ("TEMPLATE", {}, "it stays in service as it is"),
+        ("MANAGED", {"auto_repair": True}, "ECS Managed Instances replaces it by itself"),
+        ("MANAGED", {"auto_repair": False}, "healthboard does nothing here"),
+    ],
+    ids=["group", "template", "ecs", "ecs, switched off"],
+)
+def test_what_happens_if_nobody_answers_depends_on_the_owner(db, kind, fields, said):
+    ensure_default()
+    on = make.instance(make.pool(f"a-{kind}", kind, **fields))
+    assert said in plan.if_nobody_answers(on, judge(on, reread(on)))
