@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from healthboard import clock
 from healthboard.cases import answers
 from healthboard.cases.models import Case
 from healthboard.diagnosis.signals import Verdict
@@ -15,6 +16,8 @@ from healthboard.repairs.models import Breaker, Repair
 from tests import factories
 from tests.cases import scene
 from workers.decide import breadth
+from workers.repair import engine
+from workers.repair.run import Run
 
 pytestmark = pytest.mark.django_db
 ZONE = "eu-west-1a"
@@ -40,6 +43,18 @@ def away(on: Instance, seconds: float = 400) -> None:
     """Its agent is away, which ECS told again and again."""
     for name, value in (("AGENT_CONNECTIVITY", "IMPAIRED"), ("ECS_STATUS", "ACTIVE")):
         factories.reading(on, name, value, channel="ecs", since=factories.ago(seconds), count=60)
+
+
+def test_nothing_starts_by_itself_before_all_cases_were_compared(time):
+    scene.acting()
+    scene.seeing()
+    run = Run(factories.repair(scene.machine(), state="SCHEDULED", automatic=True, opened_at=clock.now()))
+    time.turn(2)
+    breadth.look()
+    assert "a look at all instances" in engine._may_start(run).why, "one that came too soon after is none"
+    time.turn(6)
+    breadth.look()
+    assert engine._may_start(run) is None
 
 
 def test_a_storm_of_45_is_one_case_that_holds_nothing(time, operator):

@@ -170,6 +170,13 @@ def test_ten_thousand_old_events_open_no_case_and_a_fresh_one_does(time, machine
     assert scene.read(machine).state == "WAITING"
 
 
+def test_what_is_old_when_it_arrives_is_backlog_where_nobody_stood_still_either(time, machine):
+    old([machine], 8)
+    decide.sweep()
+    assert times_watched() == 0 and not Case.objects.exists()
+    assert set(HealthEvent.objects.values_list("backlog", flat=True)) == {True}
+
+
 def test_what_arrived_while_nobody_read_is_backlog_once_it_is_old(time, machine):
     other = scene.machine()
     scene.read(machine), scene.read(other)

@@ -18,10 +18,11 @@ def table(ledger: Ledger, by: str, jobs: int) -> str:
         trials, runs = _trials(ledger, by, name)
         planned = sum(1 for _ in row.specs(classes))
         left = _left(row, planned, trials, runs)
-        minutes = left * row.seconds / jobs / 60
+        each = ledger.seconds(name) or row.seconds
+        minutes = left * each / jobs / 60
         total += minutes
         lines.append(
-            f"{name:<14}{row.wanted or planned:>8}{runs:>8}{left:>13}{row.seconds:>8.1f}{minutes:>9.1f}"
+            f"{name:<14}{row.wanted or planned:>8}{runs:>8}{left:>13}{each:>8.1f}{minutes:>9.1f}"
         )  # fmt: skip
     if not ledger.classes(by):
         lines.append("No fault points were recorded with this engine yet: their number is that of an earlier one.")

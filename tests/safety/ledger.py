@@ -64,6 +64,10 @@ class Ledger:
         )
         return told.fetchone()[0] or 0
 
+    def seconds(self, row: str) -> float | None:
+        """Of processor time that a trial of this row took, on average, whatever the engine."""
+        return self.db.execute("select avg(cpu_s) from result where row = ?", (row,)).fetchone()[0]
+
     def last(self, row: str) -> str:
         """The engine that a row was tried with last; empty where it never was."""
         found = self.db.execute("select engine from result where row = ? order by at desc limit 1", (row,)).fetchone()

@@ -33,7 +33,7 @@ class Row:
     least: int = 1
     #: runs that are wanted, of those that count; 0: each trial once
     wanted: int = 0
-    #: seconds of a trial on an idle core, its servers' share included, as measured
+    #: seconds of processor time of a trial, its servers' share included, until it was measured
     seconds: float = 5.0
     #: runs that a trial holds, about
     holds: float = 1.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.safety.guards import GUARDS, ROOT
 
-LIMIT_S = 400
+LIMIT_S = 240
 
 
 def broken(name: str, database: str, folder: Path, *, both: bool = True) -> list[str]:

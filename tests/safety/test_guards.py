@@ -19,6 +19,7 @@ LEAST = {
 
 def test_the_registry_holds_what_it_must():
     assert set(GUARDS) >= LEAST and all(guard.cuts or guard.sql for guard in GUARDS.values())
+    assert not [name for name, guard in GUARDS.items() if guard.cheap and guard.sql], "they share a database"
 
 
 @pytest.mark.parametrize("name", list(GUARDS))

@@ -30,6 +30,8 @@ from tests.safety.site import Site
 OUTAGE_S = 60
 #: one round of every source, one after the other, and one look at all cases
 CYCLE_S = 30
+#: the rounds in which sources that were blind are watched first
+AGAIN_S = 30
 
 
 @contextmanager
@@ -149,7 +151,8 @@ def storm(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
             broken += _unseen(drive, bad, rng)
         else:
             _turns_bad(drive, bad, rng)
-        drive.until(lambda: Breaker.objects.filter(kind="CORRELATED", released_at=None).exists(), CYCLE_S)
+        cycle = CYCLE_S + (AGAIN_S if blind else 0)
+        drive.until(lambda: Breaker.objects.filter(kind="CORRELATED", released_at=None).exists(), cycle)
         drive.steps(10)
         if drive.calls():
             broken.append(f"changed AWS in a storm: {dict(drive.calls())}")
