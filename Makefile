@@ -21,7 +21,7 @@ $(STAMP): requirements.txt tests/requirements.txt
 	@touch $(STAMP)
 
 test: $(STAMP)
-	@exec $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/loop tests
+	@exec $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

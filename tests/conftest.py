@@ -61,6 +61,13 @@ def chromium() -> Iterator:
         browser.close()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from tests.sharing import InstallationsApart
+
+    return InstallationsApart(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """After each test, every case that it made is decided again from its recorded evidence, and must come out alike."""

@@ -198,7 +198,7 @@ class Drive:
             lambda: Instance.objects.filter(instance_id=machine.id).exists() and self.case(machine), within
         )
 
-    def repaired(self, machine: Machine, within: float = 400, seconds: float = 1.0) -> Repair:
+    def repaired(self, machine: Machine, within: float = 400, seconds: float = 2.0) -> Repair:
         """Until its repair has ended and was carried back."""
 
         def over() -> Repair | None:
@@ -213,7 +213,7 @@ class Drive:
             assert found is None or found.closed_at is None, f"it ended: {found.outcome} {found.outcome_why}"
             return found if found is not None and found.state == "ASKING" else None
 
-        return self.until(asks, within)
+        return self.until(asks, within, 2.0)
 
     def at_step(self, machine: Machine, name: str, within: float = 300) -> Repair:
         """Until its repair stands at the step `name`, not yet taken or waiting within it."""
