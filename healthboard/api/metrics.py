@@ -17,6 +17,7 @@ from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.models import Instance, Pulse, Source
 from healthboard.fleet.sources import blind
+from healthboard.notices import queries as told
 from healthboard.repairs.models import KINDS, Breaker, Occupancy, Pause, Repair, Switch
 from healthboard.repairs.states import State as RepairState
 
@@ -28,6 +29,7 @@ class Numbers:
         yield from self._sources()
         yield from self._pulses()
         yield from self._brakes()
+        yield from self._notices()
 
     def _fleet(self) -> Iterator[GaugeMetricFamily]:
         live = Instance.objects.filter(gone_at=None)
@@ -122,6 +124,14 @@ class Numbers:
         yield out
         pauses = Pause.objects.filter(ended_at=None, until__gt=clock.now()).count()
         yield GaugeMetricFamily("healthboard_pauses", "Pauses in force", value=pauses)
+
+    def _notices(self) -> Iterator[GaugeMetricFamily]:
+        out = GaugeMetricFamily("healthboard_notices", "Notices on their way, tried in vain, given up in the last day",
+                                labels=["target", "state"])  # fmt: skip
+        for target in told.standing():
+            for state in ("waiting", "troubled", "given_up"):
+                out.add_metric([target.name, state], getattr(target, state))
+        yield out
 
 
 registry = CollectorRegistry(auto_describe=False)

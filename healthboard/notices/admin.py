@@ -13,7 +13,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 
 from healthboard.audit.record import record
-from healthboard.notices import outbox
+from healthboard.notices import outbox, routing
 from healthboard.notices.forms import TargetForm
 from healthboard.notices.models import Delivery, Notice, QuietHours, Target
 from healthboard.notices.quiet import zones
@@ -34,7 +34,7 @@ class TargetAdmin(Audited):
     readonly_fields = ("place", "secrets_kept", "last_deliveries")
     filter_horizontal = ("people",)
     ordering = ("name",)
-    actions = ("test",)
+    actions = ("test", "again")
 
     def get_fieldsets(self, request: HttpRequest, obj: Target | None = None) -> Any:
         sets: list[Any] = [
@@ -125,6 +125,15 @@ class TargetAdmin(Audited):
         for target in queryset:
             _test(request, target)
         self.message_user(request, "Tests are on their way.")
+
+    @admin.action(description="Send again what was given up in the last day", permissions=["change"])
+    def again(self, request: HttpRequest, queryset: Any) -> None:
+        actor = acting(request)
+        access.require(actor, self.verb)
+        for target in queryset:
+            count = routing.send_again(target)
+            record("target.again", f"target:{target.pk}", f"{count} notices to {target} sent again", actor=actor)
+            self.message_user(request, f"{target}: {count} sent again.")
 
 
 def _test(request: HttpRequest, target: Target) -> None:

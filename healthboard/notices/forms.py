@@ -64,7 +64,8 @@ class TargetForm(forms.ModelForm):
         help_text="None chosen: all of them.",
     )  # fmt: skip
     receivers = Lines(
-        required=False, help_text="Names that policies use under “Who is told”; the target's own name always counts."
+        required=False,
+        help_text="Names that policies use under “Who is told”, beside the target's own, which always counts.",
     )
     pools = Lines(required=False, help_text="Only what concerns these pools. * stands for anything. Nothing: all.")
     workloads = Lines(

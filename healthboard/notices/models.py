@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import models
 
-from healthboard.notices.kinds import SEVERITIES
+from healthboard.notices.kinds import OPERATORS, SEVERITIES
 
 
 class Notice(models.Model):
@@ -40,6 +40,10 @@ class Notice(models.Model):
         return self.subject
 
 
+def to_operators() -> list[str]:
+    return [OPERATORS]
+
+
 class Target(models.Model):
     """Where notices go. What lets a stranger send there (a Slack address, a routing key, a secret) is never shown."""
 
@@ -58,7 +62,7 @@ class Target(models.Model):
     people = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True)
     kinds = models.JSONField(default=list, blank=True)  # none: all
     minimum = models.CharField(max_length=10, choices=[(s, s) for s in SEVERITIES], default="info")
-    receivers = models.JSONField(default=list, blank=True)
+    receivers = models.JSONField(default=to_operators, blank=True)  # beside its own name
     pools = models.JSONField(default=list, blank=True)
     workloads = models.JSONField(default=list, blank=True)
 
@@ -67,7 +71,7 @@ class Target(models.Model):
 
 
 class Delivery(models.Model):
-    """One notice on its way to one target (of an e-mail target: to one address)."""
+    """One notice on its way to one target (of an e-mail target: to one address). Written by `workers.notify`."""
 
     class State(models.TextChoices):
         PENDING = "PENDING", "on its way"
@@ -89,6 +93,7 @@ class Delivery(models.Model):
     error = models.TextField(blank=True)  # why the last try failed, and what to do about it
 
     class Meta:
+        verbose_name_plural = "deliveries"
         constraints = [
             models.UniqueConstraint(
                 fields=["notice", "target", "to"], condition=models.Q(person=None), name="delivery_unique"
@@ -113,6 +118,9 @@ class QuietHours(models.Model):
     ends = models.TimeField()
     zone = models.CharField(max_length=64, default="UTC")
     critical_through = models.BooleanField(default=True)  # what is critical is sent all the same
+
+    class Meta:
+        verbose_name = verbose_name_plural = "quiet hours"
 
     def __str__(self) -> str:
         return f"{self.user}: {self.starts:%H:%M} to {self.ends:%H:%M} {self.zone}"

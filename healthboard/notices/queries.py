@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from django.db.models import Count, Max, OuterRef, Q, Subquery
 
 from healthboard import clock
 from healthboard.notices.models import Delivery, Target
-
-#: what was given up is shown for so long
-SHOWN = timedelta(hours=24)
+from healthboard.notices.routing import GIVEN_UP
 
 
 def standing() -> list[Target]:
     """Every target with `waiting`, `troubled` (tried in vain so far), `given_up` (in the last day), `last_sent` and
     `error`, the newest reason of either; those in trouble first. One query."""
-    recent = clock.now() - SHOWN
+    recent = clock.now() - GIVEN_UP
     bad = Q(deliveries__state="PENDING", deliveries__attempts__gt=0) & ~Q(deliveries__error="")
     gone = Q(deliveries__state="FAILED", deliveries__ended_at__gt=recent)
     wrong = Delivery.objects.filter(target=OuterRef("pk")).exclude(error="")

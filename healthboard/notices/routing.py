@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 
 from django.db import transaction
 
 from healthboard import clock
-from healthboard.notices.kinds import OPERATORS, Event, rank
+from healthboard.notices.kinds import Event, rank
 from healthboard.notices.models import Delivery, Notice, QuietHours, Target
 from healthboard.notices.quiet import quiet_until
 from healthboard.people import access
 
+#: what was given up is shown, and may be sent again, for so long
+GIVEN_UP = timedelta(hours=24)
+
 
 def targets() -> list[Target]:
     return list(Target.objects.filter(enabled=True).prefetch_related("people__quiet_hours").order_by("name"))
+
+
+def send_again(target: Target) -> int:
+    """What was given up within the last day is due again. Returns how many."""
+    now = clock.now()
+    rows = Delivery.objects.filter(target=target, state=Delivery.State.FAILED, ended_at__gt=now - GIVEN_UP)
+    return rows.update(state=Delivery.State.PENDING, attempts=0, next_at=now, ended_at=None)
 
 
 @transaction.atomic
@@ -68,7 +78,7 @@ def wants(target: Target, notice: Notice, told: bool) -> bool:
         return False
     if notice.kind == "workload" and target.workloads:
         return True  # it is the owner's
-    return bool({target.name, *(target.receivers or [OPERATORS])} & set(notice.receivers))
+    return bool({target.name, *target.receivers} & set(notice.receivers))
 
 
 def _any(patterns: list[str], names: list[str]) -> bool:

@@ -190,3 +190,15 @@ def test_notices_and_deliveries_are_read_and_never_edited(admin):
         assert admin.get(f"/admin/notices/{name}/{pk}/change/").status_code == 200
         assert admin.post(f"/admin/notices/{name}/{pk}/change/", {"subject": "x"}).status_code == 403
         assert admin.post(f"/admin/notices/{name}/{pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+def test_what_was_given_up_is_sent_again_once_it_is_mended(admin, receiver):
+    row = Target.objects.create(name="x", kind="slack", address=receiver.url)
+    receiver.answer = (410, {}, b"gone")
+    admin.post(f"/admin/notices/target/{row.pk}/test/")
+    send.sweep()
+    assert Delivery.objects.get().state == "FAILED"
+    receiver.answer = (200, {}, b"ok")
+    admin.post("/admin/notices/target/", {"action": "again", "_selected_action": [row.pk]})
+    assert send.sweep() == 1 and Delivery.objects.get().state == "SENT"
+    assert AuditRow.objects.get(verb="target.again").actor == "ada"

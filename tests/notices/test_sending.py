@@ -162,6 +162,18 @@ def test_a_sender_that_breaks_keeps_its_secret_and_stops_nobody_else(target, rec
         senders.send(row)
 
 
+def test_what_was_told_long_ago_is_forgotten_and_what_is_on_its_way_is_not(target, receiver):
+    target()
+    say(key="old")
+    say(key="old but on its way", thread="case:2")
+    send.sweep()
+    say(key="new", thread="case:3")
+    Notice.objects.exclude(key="new").update(created_at=make.ago(91 * 86400))
+    Delivery.objects.filter(notice__key="old but on its way").update(state="PENDING", next_at=make.ago(-60))
+    send.sweep()
+    assert set(Notice.objects.values_list("key", flat=True)) == {"old but on its way", "new"}
+
+
 # --- whom it concerns
 
 

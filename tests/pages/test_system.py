@@ -8,8 +8,10 @@ from datetime import timedelta
 
 import pytest
 import redis
+from prometheus_client import generate_latest
 
 from healthboard import clock, queues, valkey, versions
+from healthboard.api import metrics
 from healthboard.notices import outbox
 from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.repairs.models import Pause
@@ -76,6 +78,9 @@ def test_what_does_not_arrive_is_shown_with_what_to_do(home, log_in):
     assert "1 notice given up" in text and "It answers 410: gone." in text
     assert text.index("on-call") < text.index("a-calm-one") and "Arrives" in text
     assert "R0UT1NG" not in text and "TOKENPART" not in text
+    numbers = generate_latest(metrics.registry).decode()
+    assert 'healthboard_notices{state="given_up",target="on-call"} 1.0' in numbers
+    assert 'healthboard_notices{state="troubled",target="on-call"} 1.0' in numbers
     Delivery.objects.filter(state="FAILED").update(ended_at=make.ago(2 * 86400))
     assert "given up" not in client.get("/system/").content.decode()
 

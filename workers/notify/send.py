@@ -23,11 +23,13 @@ TRIES = 10
 LEASE = timedelta(seconds=90)  # longer than any try can take
 FIRST, LONGEST = timedelta(seconds=30), timedelta(hours=1)
 ROUND_S = 15.0
+KEPT = timedelta(days=90)
 
 
 def sweep() -> int:
     """Returns how many deliveries were made in this round. Harmless when doubled."""
     make_deliveries()
+    forget()
     sent, end = 0, time.monotonic() + ROUND_S
     while time.monotonic() < end:
         row = _claim()
@@ -46,6 +48,16 @@ def make_deliveries() -> None:
         notice = routing.route(pk, known)
         if notice is not None:
             log.warning("notice %s to %s: %s %s", notice.kind, ",".join(notice.receivers), notice.subject, notice.link)
+
+
+def forget() -> None:
+    """What was told long ago is not kept: the record of what happened is the audit's."""
+    limit = clock.now() - KEPT
+    oldest = Notice.objects.order_by("pk").first()  # by its key, so that a round in which nothing is old costs nothing
+    if oldest is None or oldest.created_at >= limit:
+        return
+    old = Notice.objects.filter(pk__lt=oldest.pk + 1000, created_at__lt=limit, routed_at__isnull=False)
+    old.exclude(deliveries__state=Delivery.State.PENDING).delete()
 
 
 def _claim() -> Delivery | None:
