@@ -66,7 +66,8 @@ def parse(text: str) -> Parsed:
         if n == len(rounds) - 1:
             events += counted
     events += _standing_still(rounds, step)
-    present = _presence(text, rounds, step, any(r.name == "XID_LAST" for r in readings))
+    # one sick GPU may blank the others' series: then what is absent tells nothing
+    present = _presence(text, rounds, step, any(r.name == "XID_LAST" and r.value for r in readings))
     readings += present
     known += bool(present)
     notes = [line for line in text.splitlines() if line.strip() and line[0] != "#" and "} " not in line]

@@ -29,15 +29,25 @@ def judged(text, kind):
 WHOLE = {s["id"]: judged(s["text"], s["kind"]) for s in ALL}
 
 
-def test_each_is_read_as_a_person_would_read_it():
-    wrong = []
-    for sample, (got, _) in zip(EXAMINED, explain_lines(map(json.dumps, EXAMINED)), strict=True):
+def wrong(rows):
+    found = []
+    for sample, (got, _) in zip(rows, explain_lines(map(json.dumps, rows)), strict=True):
         want = sample["expect"]
-        if (got.get("verdict"), got.get("action")) != (want["verdict"], want["action"]) or set(got["codes"]) != set(
-            want["codes"]
-        ):
-            wrong.append((sample["id"], sample["why"], want, got.get("verdict"), got.get("action"), got.get("codes")))
-    assert wrong == [] and len(EXAMINED) > 450
+        told = (got.get("verdict"), got.get("action"), sorted(got.get("codes", ())))
+        if told != (want["verdict"], want["action"], sorted(want["codes"])):
+            found.append((sample["id"], sample["why"], want, told))
+    return found
+
+
+def test_each_is_read_as_a_person_would_read_it():
+    assert wrong(EXAMINED) == [] and len(EXAMINED) > 450
+
+
+def test_those_that_were_judged_before_they_were_read_are_read_so():
+    """Written from the facts about drivers, exporters and AWS and judged first; nothing was fitted to their wording."""
+    rows = [json.loads(line) for line in (Path(__file__).parent / "data/judged_first.jsonl").read_text().splitlines()]
+    assert wrong(rows) == []
+    assert len(rows) > 120 and len({row["kind"] for row in rows}) > 12
 
 
 def _address(match):
