@@ -19,7 +19,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     tab = tab if tab in queries.TABS else "still"
     text = request.GET.get("q", "").replace("\0", "").strip().lower()
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = [job for job in queries.read(request.user) if job.state == tab and _fits(job, text)]
+        rows = [job for job in _every(request, text) if job.state == tab]
         return export(f"jobs-{tab}", map(queries.as_dict, rows), kind)
     # a stop may come to count, or no longer, as time goes by: looked at anew each minute
     minute = int(clock.now().timestamp() // 60)
@@ -27,12 +27,21 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return live(request, "jobs.html", mark, lambda: context(request, tab, text))
 
 
-def _fits(job: queries.Job, text: str) -> bool:
-    return not text or any(text in part.lower() for part in (job.name, job.family, *job.nodes))
+def _every(request: HttpRequest, text: str) -> list[queries.Job]:
+    """All jobs, or those with `text` in their name, their family or the id of one of their instances."""
+    every = queries.read(request.user)
+    if not text:
+        return every
+    here = queries.on(request.user, text)
+    return [
+        job
+        for job in every
+        if job.name in here or any(text in part.lower() for part in (job.name, job.family, *job.nodes))
+    ]
 
 
 def context(request: HttpRequest, tab: str, text: str) -> dict[str, Any]:
-    every = [job for job in queries.read(request.user) if _fits(job, text)]
+    every = _every(request, text)
     rows = [job for job in every if job.state == tab]
     at = unpack(request.GET.get("after", ""), 1)
     start = next((n for n, job in enumerate(rows, 1) if at and job.key == at[0]), 0)

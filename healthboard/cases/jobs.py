@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Min, Q, Sum
 
 from healthboard import clock, words
 from healthboard.cases.models import Case
@@ -38,13 +38,15 @@ Place = tuple[int, str]  # account, region
 
 @dataclass(slots=True)
 class Job:
-    """One line. `nodes` are EC2 instance ids with the GPUs that its tasks hold or held."""
+    """One line. `nodes` are EC2 instance ids with the GPUs that its tasks hold or held; of a job that no case touches
+    only their numbers are read."""
 
     name: str  # empty: known by its nodes alone
     family: str
     place: Place
     nodes: dict[str, int]
     running: int  # instances on which it has tasks now
+    held: int  # GPUs that its tasks hold now
     since: datetime | None  # of what `state` says
     state: str = ""
     case: Case | None = None  # the one with the first fault
@@ -59,8 +61,12 @@ class Job:
         return f"{self.place[0]} {self.place[1]} {self.name or min(self.nodes, default='')}"
 
     @property
+    def size(self) -> int:
+        return len(self.nodes) or self.running
+
+    @property
     def gpus(self) -> int:
-        return sum(self.nodes.values())
+        return sum(self.nodes.values()) if self.nodes else self.held
 
     @property
     def fault(self) -> str:
@@ -78,7 +84,7 @@ def read(user: Any) -> list[Job]:
     cases = access.within(user, Case.objects.filter(closed_at=None, instance__isnull=False))
     cases = list(cases.select_related("instance", "pool").order_by("evidence_at", "pk")[:MOST])
     now = clock.now()
-    found = [*_live(user), *_stopped(user, now)]
+    found = [*_live(user, cases), *_stopped(user, now)]
     by_node: dict[tuple[Place, str], list[Case]] = defaultdict(list)
     for case in cases:
         for name in {case.instance.instance_id, *map(str, case.victims)}:
@@ -92,36 +98,38 @@ def read(user: Any) -> list[Job]:
     return sorted(_count(user, found), key=lambda job: (order.index(job.state), -job.idle_gpus, -job.gpus, job.name))
 
 
-def _live(user: Any) -> list[Job]:
-    """Jobs that have tasks, and of those that lost some what they were before."""
+def _live(user: Any, cases: list[Case]) -> list[Job]:
+    """Jobs that have tasks; of those that a case touches or that lost some tasks, the instances too."""
     tasks = Task.objects.exclude(job="").exclude(last_status="STOPPED").filter(instance__gone_at=None)
     tasks = access.within(user, tasks, prefix="instance__")
     lost = {(row.cluster_id, row.name): row for row in JobStop.objects.filter(left__gt=0)[:MOST]}
+    sums = tasks.values_list("cluster_id", "account_id", "region", "job", "family").order_by()
     found: dict[tuple[int, str], Job] = {}
-    columns = ("cluster_id", "account_id", "region", "job", "family", "instance__instance_id", "gpus", "started_at")
-    for cluster, account, region, name, family, node, gpus, started in tasks.values_list(*columns):
-        job = found.get((cluster, name))
-        if job is None:
-            job = found[cluster, name] = Job(name, family, (account, region), {}, 0, started)
-        job.nodes[node] = job.nodes.get(node, 0) + gpus
-        job.since = min(filter(None, (job.since, started)), default=None)
-    for key, job in found.items():
-        job.running = len(job.nodes)
-        if key in lost:
-            job.nodes = {**lost[key].nodes, **job.nodes}
-            job.since = lost[key].at
+    for cluster, account, region, name, family, nodes, gpus, since in sums.annotate(
+        nodes=Count("instance", distinct=True), held=Sum("gpus"), since=Min("started_at")
+    ):
+        found[cluster, name] = Job(name, family, (account, region), {}, nodes, gpus or 0, since)
+    sick = {case.instance.instance_id for case in cases}.union(*(map(str, case.victims) for case in cases))
+    near = set(tasks.filter(instance__instance_id__in=sick).values_list("job", flat=True)) | {name for _, name in lost}
+    rows = tasks.filter(job__in=near).values_list("cluster_id", "job", "instance__instance_id", "gpus")
+    for cluster, name, node, gpus in rows:
+        nodes = found[cluster, name].nodes if (cluster, name) in found else {}
+        nodes[node] = nodes.get(node, 0) + gpus
+    for key in lost.keys() & found.keys():
+        found[key].nodes = {**lost[key].nodes, **found[key].nodes}
+        found[key].since = lost[key].at
     return list(found.values())
 
 
 def _stopped(user: Any, now: datetime) -> list[Job]:
     rows = access.within(user, JobStop.objects.filter(left=0), pool="").order_by("-at")[:MOST]
-    return [Job(row.name, row.family, (row.account_id, row.region), dict(row.nodes), 0, row.at) for row in rows]
+    return [Job(row.name, row.family, (row.account_id, row.region), dict(row.nodes), 0, 0, row.at) for row in rows]
 
 
 def _judge(job: Job, cases: Iterable[Case]) -> None:
     """Which state it is in, and because of which case: one with victims among its nodes, else the first."""
     behind = sorted(cases, key=lambda case: (not case.victims, case.evidence_at, case.pk))
-    whole = job.running >= len(job.nodes)
+    whole = job.running >= job.size
     guilty = [case for case in behind if _victims(job, case) or (not whole and came_with(job.since, case))]
     if guilty:
         job.state, job.case, job.more = "still", guilty[0], guilty[1:]
@@ -148,7 +156,7 @@ def _nameless(case: Case) -> Job:
     """A job that is known by its root and victims alone."""
     nodes = dict.fromkeys([case.instance.instance_id, *map(str, case.victims)], 0)
     family = ", ".join(str(row.get("workload", "")) for row in case.plan.get("tasks", []))
-    job = Job("", family, (case.account_id, case.region), nodes, 0, case.evidence_at, "still", case)
+    job = Job("", family, (case.account_id, case.region), nodes, 0, 0, case.evidence_at, "still", case)
     job.victims = list(case.victims)
     return job
 
@@ -156,7 +164,7 @@ def _nameless(case: Case) -> Job:
 def _count(user: Any, jobs: list[Job]) -> list[Job]:
     """Those of which the person sees an instance, with what is seen of them. Of what stands still: its idle instances,
     which are there and have no work that began since; without any it stands still no longer."""
-    asked = [job for job in jobs if job.state != "running"]
+    asked = [job for job in jobs if job.nodes]
     names = {name for job in asked for name in job.nodes}
     seen = access.within(user, Instance.objects.filter(instance_id__in=names)) if names else ()
     by_name = {((row.account_id, row.region), row.instance_id): row for row in seen}
@@ -171,7 +179,7 @@ def _count(user: Any, jobs: list[Job]) -> list[Job]:
         idle = [row for row in job.instances if not any(at > job.since for at in work[row.pk])]
         job.idle_nodes = len(idle)
         job.idle_gpus = sum(row.gpus_expected or job.nodes.get(row.instance_id, 0) for row in idle)
-    return [job for job in jobs if job.nodes and (job.state != "still" or job.idle_nodes)]
+    return [job for job in jobs if job.size and (job.state != "still" or job.idle_nodes)]
 
 
 def _work(instances: set[int]) -> dict[int, list[datetime]]:
@@ -182,6 +190,12 @@ def _work(instances: set[int]) -> dict[int, list[datetime]]:
         for pk, at in tasks.exclude(workload__kind="DAEMON").values_list("instance_id", "started_at"):
             found[pk].append(at)
     return found
+
+
+def on(user: Any, text: str) -> set[str]:
+    """Names of jobs that have tasks on instances whose id has `text` in it."""
+    tasks = access.within(user, Task.objects.exclude(job=""), prefix="instance__")
+    return set(tasks.filter(instance__instance_id__icontains=text).values_list("job", flat=True)[:MOST])
 
 
 def version() -> list[Any]:
@@ -200,7 +214,7 @@ def as_dict(job: Job) -> dict[str, Any]:
         "region": job.place[1],
         "state": job.state,
         "since": job.since,
-        "nodes": len(job.nodes),
+        "nodes": job.size,
         "gpus": job.gpus,
         "idle_nodes": job.idle_nodes,
         "idle_gpus": job.idle_gpus,

@@ -78,9 +78,12 @@ def _instances(user: Any, live: QuerySet[Instance], text: str) -> Iterator[Hit]:
 
 
 def _gpus(user: Any, live: QuerySet[Instance], text: str) -> Iterator[Hit]:
-    about = Q(serial=text)
     if text.upper().startswith("GPU-") and len(text) >= 8:
-        about |= Q(uuid__istartswith=text)
+        about = Q(uuid__startswith=f"GPU-{text[4:].lower()}")
+    elif text.isalnum() and len(text) >= 6:
+        about = Q(serial=text)
+    else:
+        return  # what can name no GPU is not compared with all of them
     rows = access.within(user, Gpu.objects.filter(about), pool="instance__pool__name")
     for gpu in rows.select_related("instance__pool").order_by("uuid")[:MOST]:
         note = f"{gpu.uuid}, serial {gpu.serial or 'unknown'}, {gpu.status or 'unknown'}"

@@ -29,18 +29,17 @@ COLUMNS = (
     Column("account", "Account"),
     Column("region", "Region"),
     Column("owner", "Replaced by"),
-    Column("ip", "Private IP"),
+    Column("ip", "Private IP", style="wide mono"),
     Column("driver", "Driver", "driver"),
-    Column("image", "Image"),
+    Column("image", "Image", style="wide mono"),
     Column("purchase", "Purchase"),
     Column("launched", "Launched", "launched"),
     Column("ec2", "EC2"),
 )
-USUAL = tuple(column.name for column in COLUMNS if column.usual)
 _NAMES = {column.name for column in COLUMNS}
 
 
-def chosen(names: list[str]) -> tuple[str, ...]:
+def chosen(names: list[str]) -> list[Column]:
     """The columns to show out of an address's ``col`` values; the usual ones where it names none that exist."""
-    wanted = {name for name in names if name in _NAMES}
-    return tuple(column.name for column in COLUMNS if column.name in wanted) if wanted else USUAL
+    wanted = _NAMES.intersection(names)
+    return [column for column in COLUMNS if (column.name in wanted if wanted else column.usual)]

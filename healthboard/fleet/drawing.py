@@ -6,15 +6,18 @@ from __future__ import annotations
 import functools
 import hashlib
 import html
+import itertools
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet, Sum
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString, mark_safe
 
-from healthboard import clock
+from healthboard import clock, marks
 from healthboard.diagnosis.signals import VERDICT_ORDER
 from healthboard.fleet import checks, queries
 from healthboard.fleet.models import Gpu, Instance, Source, Task
@@ -40,12 +43,12 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One heading with its cells. `racks` is finished SVG; `counts` are (verdict, instances) that are not healthy."""
+    """One heading with its cells, finished; `table` is the query string of the same instances as a table."""
 
     name: str
     size: int
-    counts: list[tuple[str, int]]
-    racks: SafeString
+    table: str  # empty where no filter gives them
+    drawn: SafeString
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ def drawn(seen: QuerySet[Instance], scope: tuple[Any, ...], params: dict[str, st
     found = _kept.get(key)
     if found is None:
         cells = read(seen, params, group)
-        found = draw(cells, queries.health_counts(seen, params) if params["health"] else _counts(cells))
+        counts = queries.health_counts(seen, params) if params["health"] else _counts(cells)
+        found = draw(cells, counts, params, group)
     _kept[key] = found
     _kept.move_to_end(key)
     while len(_kept) > KEEP:
@@ -123,33 +127,34 @@ def _by_tasks(group: str) -> dict[int, str]:
     return {instance: name for instance, name, _ in held if name}
 
 
-def draw(cells: list[Cell], counts: list[tuple[str, int]]) -> Drawn:
+def draw(cells: list[Cell], counts: list[tuple[str, int]], params: dict[str, str], group: str) -> Drawn:
     """Cells that stand by group -> the map; `counts` as `queries.health_counts`."""
     numbers: dict[State, int] = {}
-    groups, parts, current = [], [], None
-    for cell in cells:
-        if cell.group != current:
-            if parts:
-                groups.append(_group(current or "", parts))
-            current, parts = cell.group, []
-        parts.append((cell, numbers.setdefault(cell.state, len(numbers))))
-    if parts:
-        groups.append(_group(current or "", parts))
+    groups = []
+    for name, members in itertools.groupby(cells, key=lambda cell: cell.group):
+        parts = [(cell, numbers.setdefault(cell.state, len(numbers))) for cell in members]
+        table = urlencode({key: value for key, value in {**params, group: name}.items() if value}) if name else ""
+        groups.append(Group(name, len(parts), table, _section(name or f"no {group}", table, parts)))
     defined = "".join(symbol(f"k{number}", state) for state, number in numbers.items())
     mark = hashlib.sha256(defined.encode())
-    for group in groups:
-        mark.update(f"{group.name}\0{group.racks}".encode())
+    for one in groups:
+        mark.update(one.drawn.encode())
     return Drawn(
         mark.hexdigest()[:16], mark_safe(defined), groups, len(cells),
         sum(cell.state.bad.bit_count() for cell in cells), counts,
     )  # fmt: skip
 
 
-def _group(name: str, parts: list[tuple[Cell, int]]) -> Group:
+def _section(title: str, table: str, parts: list[tuple[Cell, int]]) -> SafeString:
     worse = [(verdict, n) for verdict, n in _counts([cell for cell, _ in parts]) if verdict != "HEALTHY"]
     step = WIDE * HIGH
-    racks = "".join(_rack(parts[start : start + step]) for start in range(0, len(parts), step))
-    return Group(name, len(parts), worse, mark_safe(racks))
+    return format_html(
+        '<section><h2>{} <span class="count">{}</span>{}</h2><div class="racks">{}</div></section>',
+        format_html('<a href="{}?{}">{}</a>', reverse("fleet"), table, title) if table else title,
+        len(parts),
+        mark_safe("".join(f" {marks.mark('verdict', verdict, bare=True, word=str(n))}" for verdict, n in worse)),
+        mark_safe("".join(_rack(parts[start : start + step]) for start in range(0, len(parts), step))),
+    )
 
 
 def _rack(parts: list[tuple[Cell, int]]) -> str:

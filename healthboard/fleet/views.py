@@ -8,12 +8,12 @@ from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
 
 from healthboard import pages
 from healthboard.exports import FORMATS, export
 from healthboard.fleet import columns, drawing, queries
+from healthboard.fleet.cells import cells
 from healthboard.fleet.models import Instance
 from healthboard.people import access, saved
 from healthboard.people.models import SavedView
@@ -48,17 +48,23 @@ def fleet(request: HttpRequest) -> HttpResponse:
     mark = [queries.fleet_version(), request.GET.urlencode(), _views_mark(request, "fleet")]
     return pages.live(
         request, "fleet.html", pages.version(mark),
-        lambda: {**context(seen, params, sort, after), **_around(request, seen, params, "fleet")},
+        lambda: {
+            **context(seen, params, sort, after, columns.chosen(request.GET.getlist("col"))),
+            **_around(request, seen, params, "fleet"),
+        },
     )  # fmt: skip
 
 
-def context(seen: QuerySet[Instance], params: dict[str, str], sort: str, after: list[Any] | None) -> dict[str, Any]:
+def context(
+    seen: QuerySet[Instance], params: dict[str, str], sort: str, after: list[Any] | None, shown: list[columns.Column]
+) -> dict[str, Any]:
     rows = queries.first(queries.instances(seen, params), sort, after, pages.PAGE_SIZE + 1)
     more = len(rows) > pages.PAGE_SIZE
     rows = rows[: pages.PAGE_SIZE]
     for row in rows:
         row.stage = queries.stage(row.case_state, row.repair_state, row.gone_at)
         row.told_at, row.told_by = queries.oldest_word(row)
+        row.cells = cells(row, shown)
     counts = queries.health_counts(seen, params)
     return {
         "rows": rows,
@@ -82,17 +88,13 @@ def fleet_map(request: HttpRequest) -> HttpResponse:
     mark = [drawn.version, request.GET.urlencode(), _views_mark(request, "fleet_map")]
     return pages.live(
         request, "map.html", pages.version(mark),
-        lambda: {**_map(drawn, params, group), **_around(request, seen, params, "fleet_map")},
+        lambda: {**_map(drawn, group), **_around(request, seen, params, "fleet_map")},
     )  # fmt: skip
 
 
-def _map(drawn: drawing.Drawn, params: dict[str, str], group: str) -> dict[str, Any]:
-    def table_of(name: str) -> str:
-        return f"?{urlencode({key: value for key, value in {**params, group: name}.items() if value})}"
-
+def _map(drawn: drawing.Drawn, group: str) -> dict[str, Any]:
     return {
         "map": drawn,
-        "map_groups": [(one, table_of(one.name)) for one in drawn.groups],
         "group": group,
         "groups": list(drawing.GROUPS),
         "counts": drawn.counts,
@@ -113,8 +115,8 @@ def _around(request: HttpRequest, seen: QuerySet[Instance], params: dict[str, st
         "stages": queries.STAGES,
         "verdicts": list(VERDICTS),
         "columns": columns.COLUMNS,
-        "shown_columns": [column for column in columns.COLUMNS if column.name in shown],
-        "show": dict.fromkeys(shown, True),
+        "shown_columns": shown,
+        "show": {column.name for column in shown},
         "cols": request.GET.getlist("col"),
         "here": page,
         "views": views,

@@ -138,6 +138,8 @@ def test_csv_and_json_give_the_same_rows(nodes, log_in):
         r["job"] for r in csv.DictReader(io.StringIO(client.get("/jobs/?tab=running&format=csv").content.decode()))
     ] == ["other"]
     assert client.get("/jobs/?q=nothing").context["rows"] == []
+    node = client.get("/fleet/?job=other").context["rows"][0].instance_id
+    assert [job.name for job in client.get(f"/jobs/?tab=running&q={node}").context["rows"]] == ["other"]
 
 
 def test_paging_shows_each_job_once(nodes, log_in, monkeypatch):
