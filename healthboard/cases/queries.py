@@ -16,6 +16,7 @@ from healthboard.cases import urgency
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.standstill import Standstill
 from healthboard.cases.states import State
+from healthboard.fleet.models import JobStop
 from healthboard.repairs.models import Repair, Step
 
 #: evidence from so long before a case opened belongs to its story
@@ -198,4 +199,8 @@ def tab_version(seen: QuerySet[Case], name: str) -> list[Any]:
     """Cheap values that change whenever a tab would."""
     newest = Case.objects.aggregate(changed=Max("changed_at"), pk=Max("pk"))
     moving = list(Repair.objects.filter(closed_at=None).values_list("pk", "state", "step", "why_waiting")[:500])
-    return [name, tab_counts(seen), newest, moving if name in ("running", "failed") else len(moving)]
+    told = None
+    if name == "waiting":  # a fault that comes again, or a job that stops, changes the order and touches no case
+        told = Case.objects.filter(state=State.WAITING).aggregate(at=Max("instance__evidence_at"))
+        told |= JobStop.objects.aggregate(n=Count("pk"), stop=Max("at"))
+    return [name, tab_counts(seen), newest, moving if name in ("running", "failed") else len(moving), told]

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from healthboard import clock
 from healthboard.cases.models import Case
-from healthboard.fleet.models import JobStop
+from healthboard.fleet.models import Instance, JobStop
 from healthboard.repairs.models import Breaker
 from tests import factories as make
 
@@ -319,3 +319,22 @@ def test_hostile_text_is_escaped_everywhere(home, log_in):
         text = client.get(address).content.decode()
         assert "<script>alert" not in text, address
         assert Case.objects.filter(title=HOSTILE).exists()
+
+
+def test_a_fault_that_comes_again_and_a_job_that_stops_reach_the_open_inbox(home, log_in):
+    on = make.case(make.instance(home)).instance
+    client = log_in("operator")
+
+    def shown() -> dict:
+        now = re.search(r'"X-Shown": "(\w+)"', client.get("/").content.decode())[1]
+        return {"HX-Request": "true", "X-Shown": now}
+
+    was = shown()
+    assert client.get("/", headers=was).status_code == 204
+    Instance.objects.filter(pk=on.pk).update(evidence_at=make.ago(0))
+    assert client.get("/", headers=was).status_code == 200
+    was = shown()
+    JobStop.objects.create(
+        account=home.account, region=home.region, cluster=home.cluster, name="x", left=0, at=make.ago(1), nodes={}
+    )
+    assert client.get("/", headers=was).status_code == 200
