@@ -203,6 +203,8 @@ PROBES: dict[str, Callable[[Ground], Answer]] = {
     "A10": ended_stays_registered, "A11": reboots, "A14": forged_events, "A15": block_warnings,
 }  # fmt: skip
 
+#: what the engine does not rest on, whichever way it is
+ONLY_TOLD = {"A8"}
 #: what only another one prepares
 NEEDS = {"A2": "A1", "A4": "A1", "A8": "A7", "A10": "A9", "A12": "A9"}
 

@@ -126,7 +126,7 @@ def _result(world: World, call: Call, behaviour: Behaviour) -> dict[str, Any]:
     if is_changing(call.operation):
         result = _changed(world, call, handler, params, behaviour.lag_s)
     else:
-        with spoil.as_it_was(world.sandbox, world):
+        with spoil.as_it_was(world.sandbox, world, call.service):
             result = handler(world, params)
     if rest is not None:
         result = spoil.joined(result, rest)

@@ -23,8 +23,8 @@ from healthboard.sandbox.world import Sandbox
 #: seconds what was before this change (a launch: nothing)
 KINDS = ("error", "drop_before", "drop_after", "error_after", "delay", "empty", "half", "fields", "lag")
 #: how a launch comes up: it never registers with ECS; with the fault of a machine of its pool, or `code`; as another type;
-#: on the host of a machine that was given back
-LAUNCHES = ("never_registers", "same_fault", "other_type", "condemned")
+#: on the host of a machine that was given back; EC2 does not show it for `lag_s` of its seconds, a group that launched it does
+LAUNCHES = ("never_registers", "same_fault", "other_type", "condemned", "unseen")
 THROTTLED_SHARE = 0.9
 LAG_S = 60.0
 

@@ -11,6 +11,7 @@ from healthboard.sandbox.entities import Group, Instance, Template
 from healthboard.sandbox.faults import FAULTS
 from healthboard.sandbox.hardware import TYPES, gpus_of_host
 from healthboard.sandbox.injure import after_move, inject
+from healthboard.sandbox.spoil import Past
 from healthboard.sandbox.world import World
 
 PENDING_S, REGISTER_S, CHECKS_S = 40, 120, 110
@@ -103,6 +104,9 @@ def launch(
     )
     identify(world, instance)
     world.add(instance)
+    if fate.get("do") == "unseen":
+        until = world.after(float(fate.get("lag_s", interfere.LAG_S)))
+        world.sandbox.pasts.append(Past(world, until, hidden=[instance], service="ec2"))
     if fate.get("do") == "same_fault":
         inject(world, instance, fate.get("code") or _fault_of(world, pool))
     return instance

@@ -67,6 +67,7 @@ class Past:
     until: float
     was: dict[Entity, dict[str, Any]] = field(default_factory=dict)
     hidden: list[Entity] = field(default_factory=list)
+    service: str = ""  # the only one that still shows it; empty: all
 
 
 def photograph(world: World, targets: list[str], group: str, until: float) -> Past:
@@ -81,10 +82,10 @@ def photograph(world: World, targets: list[str], group: str, until: float) -> Pa
 
 
 @contextmanager
-def as_it_was(sandbox: Sandbox, world: World) -> Iterator[None]:
-    """Within, the world's entities are those that a lagging AWS still shows. Call with the lock held; read only."""
+def as_it_was(sandbox: Sandbox, world: World, service: str) -> Iterator[None]:
+    """Within, the world's entities are those that a lagging service still shows. Call with the lock held; read only."""
     sandbox.pasts = [p for p in sandbox.pasts if p.until > sandbox.now()]
-    here = [p for p in sandbox.pasts if p.world is world]
+    here = [p for p in sandbox.pasts if p.world is world and p.service in ("", service)]
     shown: dict[Entity, dict[str, Any]] = {}
     for past in here:  # the oldest first: what it shows was before all later ones
         for entity, body in past.was.items():

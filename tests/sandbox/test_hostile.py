@@ -97,16 +97,29 @@ def test_a_launch_comes_up_wrong(fleet, kind):
     fleet.advance(20)
     rule(fleet, do=kind, pool="solo")
     first = fleet.world.instances[run_one(fleet)]
+    shown = fleet.ec2.describe_instances(Filters=[{"Name": "instance-id", "Values": [first.id]}])["Reservations"]
     fleet.advance(30)
     wrong = {
         "never_registers": first.id not in fleet.world.container_of,
         "same_fault": [f["code"] for f in first.faults] == ["ROW_REMAP_FAILURE"],
         "other_type": first.type != old.type,
+        "unseen": not shown,
         "condemned": {card["uuid"] for card in first.gpus} == hardware,
     }
     assert [name for name, so in wrong.items() if so] == [kind] and first.state == "running"
     next_one = fleet.world.instances[run_one(fleet, "u")]
     assert next_one.type == old.type and not next_one.faults, "once was enough"
+
+
+def test_a_groups_launch_that_ec2_does_not_show_yet_is_known_to_the_group(fleet):
+    rule(fleet, do="unseen", pool="train", lag_s=200)
+    fleet.world.groups["train-asg"].desired += 1
+    fleet.advance(1)
+    group = fleet.asg.describe_auto_scaling_groups(AutoScalingGroupNames=["train-asg"])["AutoScalingGroups"][0]
+    new = next(i["InstanceId"] for i in group["Instances"] if i["LifecycleState"] == "Pending")
+    assert code_of(lambda: fleet.ec2.describe_instances(InstanceIds=[new])) == "InvalidInstanceID.NotFound"
+    fleet.advance(21)
+    assert fleet.ec2.describe_instances(InstanceIds=[new])["Reservations"]
 
 
 @pytest.mark.parametrize("hand", sorted(HANDS))

@@ -13,11 +13,13 @@ from healthboard import aws, config
 from healthboard.config import BadSetting
 from healthboard.probes.ground import Ground, left_over
 from healthboard.probes.run import WORDS, run
-from healthboard.probes.tries import PROBES
+from healthboard.probes.tries import ONLY_TOLD, PROBES
 
 
 class Command(BaseCommand):
-    help = "Try each assumption about AWS on a throw-away group of t3.micro; exit 1 where one does not hold."
+    help = (
+        "Try each assumption about AWS on a throw-away group of t3.micro; exit 1 where one that counts does not hold."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -51,7 +53,7 @@ class Command(BaseCommand):
         self._told(answers, out)
         if wrong:
             raise CommandError(f"not cleaned up, run probe_aws --clean: {'; '.join(wrong)}", returncode=3)
-        if any(answer.holds is False for answer in answers.values()):
+        if any(answer.holds is False for name, answer in answers.items() if name not in ONLY_TOLD):
             sys.exit(1)
 
     def _place(self, yes: str, wanted: str) -> tuple[str, str]:
