@@ -158,6 +158,11 @@ def proofs_missing(drive, machine, task):
     task.protected_until = world.now() + 86400
     told.append(asked())
     task.protected_until = None
+    drive.rules({"operation": "GetTaskProtection", "do": "half", "times": 1})
+    assert "may be protected" in asked()[0]
+    drive.rules({"operation": "DescribeServices", "do": "fields", "fields": ["runningCount"], "times": 9})
+    assert any("does not tell its counts" in one for one in asked())
+    drive.rules()
     service.desired += 40
     told.append(asked())
     service.desired -= 40

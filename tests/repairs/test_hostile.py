@@ -15,7 +15,7 @@ from tests.repairs.driver import CHANGING
 @pytest.mark.parametrize("seed", ["15", "16"])
 def test_under_a_hostile_aws_no_repair_does_harm(db, drives, seed):
     drive = drives("train=group:2,solo=template:2")
-    drive.policy(launch_timeout_s=600, drain_timeout_s=600, reboot_timeout_s=600, unkillable="auto")
+    drive.policy(launch_timeout_s=900, drain_timeout_s=600, reboot_timeout_s=600, unkillable="auto")
     sandbox = drive.fleet.engine.sandbox
     lost, wedged = drive.machine("solo"), drive.machine("train")
     drive.inject(lost, "XID_79", 0)

@@ -7,9 +7,11 @@ import pytest
 from healthboard.fleet.models import Gpu, Instance
 from healthboard.repairs import launches
 from healthboard.repairs.models import Launch
+from healthboard.sandbox.entities import Reservation
 from healthboard.sandbox.ticks.groups import set_member
 from tests import factories
 from tests.cases import scene
+from workers.repair.look import AwsTrouble
 from workers.repair.run import Run
 from workers.repair.serving import why_not_serving
 from workers.repair.steps import prepare
@@ -28,6 +30,16 @@ def test_what_stands_against_a_replacement_in_a_group(db, drives):
         return prepare._room_in_group(Run(drive.repair(machine)))
 
     assert said() is None
+    for operation, word in (
+        ("DescribeAutoScalingInstances", "whether it is a member"),
+        ("DescribeAutoScalingGroups", "does not tell the group"),
+    ):
+        drive.rules({"operation": operation, "do": "empty", "times": 1})
+        with pytest.raises(AwsTrouble, match=word):
+            said()  # an empty list says nothing
+    drive.rules({"operation": "DescribeAutoScalingInstances", "do": "fields", "times": 1})
+    with pytest.raises(AwsTrouble, match="lacks what it must hold"):
+        said()
     group.maximum, before = group.desired, group.maximum
     assert "at its maximum" in said()
     group.maximum = before
@@ -107,6 +119,8 @@ def test_a_replacement_that_is_not_as_the_old_machine_does_not_count(db, drives)
         assert word in found.why and found.final == final
         for name, value in before.items():
             setattr(new, name, value)
+    drive.rules({"operation": "DescribeInstances", "do": "fields", "fields": ["InstanceType"], "times": 1})
+    assert problem().why == "EC2 does not tell its type and place" and not problem()
     found = problem(placement_group="pg-1")
     assert "placement group pg-1" in found.why and found.final
     container = drive.fleet.container(new)
@@ -119,3 +133,40 @@ def test_a_replacement_that_is_not_as_the_old_machine_does_not_count(db, drives)
     assert problem() is None
     Gpu.objects.filter(instance__instance_id=new.id).update(name="NVIDIA L40S")
     assert problem().why == "other GPUs: NVIDIA L40S" and problem().final
+
+
+def test_what_aws_does_not_tell_is_no_room_and_no_want_of_it(db, drives):
+    drive = drives("solo=template:2")
+    drive.one_pass()
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "room")
+    drive.working = False
+
+    def said() -> str:
+        run = Run(drive.repair(machine))
+        found = prepare.room(run)
+        return getattr(found, "why", "") or getattr(found, "note", "")
+
+    assert said() == "nothing forbids it"
+    drive.rules(
+        {"operation": "DescribeInstanceAttribute", "do": "fields", "fields": ["DisableApiTermination"], "times": 1}
+    )
+    with pytest.raises(AwsTrouble, match="protected"):
+        said()
+    drive.rules({"operation": "DescribeLaunchTemplateVersions", "do": "empty", "times": 1})
+    with pytest.raises(AwsTrouble, match="tells nothing"):
+        said()
+    template = drive.fleet.world.template_named("solo")
+    kept, template.versions = template.versions, {"9": template.versions["1"]}
+    template.default, before = "9", template.default
+    assert "no longer exists" in said()
+    template.versions, template.default = kept, before
+    machine.reservation = "cr-0123456789abcdef0"
+    assert "no longer exists" in said()
+    world = drive.fleet.world
+    world.add(Reservation(id=machine.reservation, type=machine.type, zone=machine.zone, total=1, created_at=0.0))
+    assert "is full" in said()
+    drive.rules({"operation": "DescribeCapacityReservations", "do": "empty", "times": 1})
+    with pytest.raises(AwsTrouble, match="tells nothing"):
+        said()

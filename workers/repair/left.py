@@ -97,6 +97,8 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
             missing.append(f"service {name} is unknown")
         elif _daemon(service):
             continue
+        elif service.get("runningCount") is None or service.get("desiredCount") is None:
+            missing.append(f"service {name} does not tell its counts")
         elif service["runningCount"] - here < service["desiredCount"]:
             missing.append(
                 f"service {name} runs {max(service['runningCount'] - here, 0)} of {service['desiredCount']} elsewhere"
@@ -125,8 +127,6 @@ def _protected(run: Run, tasks: list[dict[str, Any]]) -> list[str]:
     if not arns:
         return []
     answer = ask_aws(run.client("ecs").get_task_protection, cluster=run.instance.cluster.name, tasks=arns)
-    return [
-        f"task {p['taskArn'].rsplit('/', 1)[-1]} is protected"
-        for p in answer.get("protectedTasks", [])
-        if p.get("protectionEnabled")
-    ]
+    told = {p["taskArn"]: p.get("protectionEnabled") for p in answer.get("protectedTasks", [])}
+    words = {True: "is protected", None: "may be protected: ECS does not tell"}
+    return [f"task {arn.rsplit('/', 1)[-1]} {words[told.get(arn)]}" for arn in arns if told.get(arn) is not False]

@@ -59,6 +59,17 @@ def ask_aws(call, **request: Any) -> dict[str, Any]:
         raise AwsTrouble(str(error)) from error
 
 
+def ask_about(call, **request: Any) -> dict[str, Any] | None:
+    """As `ask_aws`; None where AWS says clearly that what was asked about does not exist."""
+    try:
+        return ask_aws(call, **request)
+    except AwsTrouble as trouble:
+        cause = trouble.__cause__
+        if isinstance(cause, ClientError) and "NotFound" in cause.response["Error"].get("Code", ""):
+            return None
+        raise
+
+
 def look_at(instance: Instance) -> Look:
     """Raises AwsTrouble where AWS does not answer, or leaves out what an answer must hold."""
     try:
@@ -105,12 +116,25 @@ def _look_at(instance: Instance) -> Look:
         lifecycle = next((m["LifecycleState"] for m in members["AutoScalingInstances"]), "")
         groups = ask_aws(scaling.describe_auto_scaling_groups, AutoScalingGroupNames=[name])["AutoScalingGroups"]
         group = groups[0] if groups else None
+        _membership_told(instance.instance_id, lifecycle, group, named=bool(tags.get("aws:autoscaling:groupName")),
+                         there=item.get("State", {}).get("Name") in ("pending", "running"))  # fmt: skip
         if group and any(t.get("Key") == PAUSE_TAG for t in group.get("Tags", [])):
             paused = paused or "group"
     return Look(
         state=item.get("State", {}).get("Name", ""), ec2=item, tags=tags, container=container, lifecycle=lifecycle,
         group=group, paused_by=paused,
     )  # fmt: skip
+
+
+def _membership_told(id_: str, lifecycle: str, group: dict[str, Any] | None, *, named: bool, there: bool) -> None:
+    """An empty list is no answer: what the instance's tag, its own row and its group's list say must agree."""
+    if group is None:
+        if named and there:
+            raise AwsTrouble("DescribeAutoScalingGroups does not tell the group that the instance's tag names")
+        return
+    listed = any(m["InstanceId"] == id_ for m in group["Instances"])
+    if listed != bool(lifecycle):
+        raise AwsTrouble("Auto Scaling does not say clearly whether it is a member")
 
 
 def tasks_on(instance: Instance) -> list[dict[str, Any]]:

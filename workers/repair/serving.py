@@ -26,8 +26,10 @@ def why_not_serving(run: Run, new: Instance) -> Problem | None:
         return Problem(f"it is {look.state}", final=True)
     if look.state != "running":
         return Problem(f"EC2 shows it as {look.state or 'not there yet'}")
-    if look.ec2.get("InstanceType") != old.instance_type:
-        return Problem(f"it is a {look.ec2.get('InstanceType')}, not a {old.instance_type}", final=True)
+    if not look.ec2.get("InstanceType") or not look.ec2.get("Placement"):
+        return Problem("EC2 does not tell its type and place")
+    if look.ec2["InstanceType"] != old.instance_type:
+        return Problem(f"it is a {look.ec2['InstanceType']}, not a {old.instance_type}", final=True)
     if _purchase(look.ec2) != (run.facts.get("purchase") or _purchase(look.ec2)):
         return Problem(f"it was bought as {_purchase(look.ec2)}, not {run.facts['purchase']}", final=True)
     registered = _registered_gpus(look.container or {})
@@ -35,7 +37,7 @@ def why_not_serving(run: Run, new: Instance) -> Problem | None:
         uuid, why = next(iter(known.items()))
         return Problem(f"it carries condemned hardware: {uuid} ({why})", final=True)
     wanted = old.placement_group
-    if wanted and look.ec2.get("Placement", {}).get("GroupName") != wanted:
+    if wanted and look.ec2["Placement"].get("GroupName") != wanted:
         return Problem(f"it is not in the placement group {wanted}", final=True)
     if not new.container_arn or look.container is None:
         return Problem("not registered with ECS yet")

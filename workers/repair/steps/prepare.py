@@ -13,7 +13,7 @@ from healthboard.people.actors import WORKER
 from healthboard.policies.reading import BAD, GOOD
 from healthboard.policies.resolve import resolve
 from healthboard.repairs import launches
-from workers.repair.look import ask_aws
+from workers.repair.look import AwsTrouble, ask_about, ask_aws
 from workers.repair.results import Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
 
@@ -75,7 +75,10 @@ def _protected(run: Run) -> str | None:
         InstanceId=run.instance.instance_id,
         Attribute="disableApiTermination",
     )
-    if answer.get("DisableApiTermination", {}).get("Value"):
+    told = (answer.get("DisableApiTermination") or {}).get("Value")
+    if told is None:
+        raise AwsTrouble("DescribeInstanceAttribute does not tell whether termination is protected")
+    if told:
         return "Termination protection is on: switch it off on the instance, then approve again"
     return None
 
@@ -106,12 +109,14 @@ def _room_outside(run: Run) -> str | None:
     if run.repair.action == "REPLACE":
         if not (run.instance.template_id and run.instance.template_version):
             return "It was not started from a launch template: there is nothing to start a replacement from"
-        answer = ask_aws(
+        answer = ask_about(
             run.client("ec2").describe_launch_template_versions,
             LaunchTemplateId=run.instance.template_id,
             Versions=[run.instance.template_version],
         )
-        if not answer["LaunchTemplateVersions"]:
+        if answer is not None and not answer["LaunchTemplateVersions"]:
+            raise AwsTrouble("DescribeLaunchTemplateVersions tells nothing of the version")
+        if answer is None:
             return f"Version {run.instance.template_version} of its launch template no longer exists"
         at = run.instance
         return _failed_version(run, at.template_id, at.template_version) or _no_reserved_room(run)
@@ -143,7 +148,11 @@ def _no_reserved_room(run: Run) -> str | None:
     reservation = run.look.ec2.get("CapacityReservationId")
     if not reservation or "terminate_first" in run.repair.allowed:
         return None
-    answer = ask_aws(run.client("ec2").describe_capacity_reservations, CapacityReservationIds=[reservation])
+    answer = ask_about(run.client("ec2").describe_capacity_reservations, CapacityReservationIds=[reservation])
+    if answer is None:
+        return f"Its reservation {reservation} no longer exists: what would replace it is not known"
+    if not answer["CapacityReservations"]:
+        raise AwsTrouble("DescribeCapacityReservations tells nothing of its reservation")
     free = sum(r.get("AvailableInstanceCount", 0) for r in answer["CapacityReservations"])
     if free < 1:
         return f"Its reservation {reservation} is full: nothing can be started before this machine is given back"
