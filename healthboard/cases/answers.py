@@ -25,6 +25,8 @@ from healthboard.repairs.states import State as RepairState
 from healthboard.words import action as action_words
 
 KINDS = ("approve", "override", "dismiss", "snooze")
+#: what a case is after an answer, where that is not decided
+_AFTER = {"dismiss": "Closed", "snooze": "Snoozed"}
 SNOOZE_MOST_S = 7 * 86400
 BULK_MOST = 50
 #: exceptions that may be allowed together with an answer; every other one is a repair's own question
@@ -285,6 +287,7 @@ def _record(
     if outcome != "PENDING":
         telling.tell(
             case, "case_decided", key=f"case-decision-{decision.pk}", body=reason,
+            facts={"State": _AFTER.get(kind, "Decided"), "Expires": ""},
             subject=f"{case.title}: {action_words(action).lower() + ', ' if action else ''}"
             f"{decision.get_kind_display()} by {actor.name}",
         )  # fmt: skip

@@ -91,8 +91,20 @@ def _update(case: Case, instance: Instance, seen: Reread) -> Case:
         lifecycle.audit(case, verb, f"{case.title}: changed {', '.join(changes)}", EVIDENCE, codes=case.codes)
     if case.state == State.SNOOZED and worse:
         lifecycle.move(case, State.WAITING, EVIDENCE, "woken: the evidence got worse")
+    asked = case.expires_at is not None
     _route(case, instance, seen, judged)
+    if worse and asked and case.state == State.WAITING:
+        telling.tell(
+            case, "case_waiting", key=f"case-worse-{case.pk}-{case.plan_version}", to=seen.policy.values["notify"],
+            subject=f"It got worse: {case.title}: {action_words(case.action).lower()}?", body=case.why,
+            severity=_grave(case),
+        )  # fmt: skip
     return case
+
+
+def _grave(case: Case) -> str:
+    """Of a question: what is clearly broken wakes people, what is ambiguous need not."""
+    return "critical" if case.verdict == Verdict.HARDWARE else "warning"
 
 
 def _answers_otherwise(case: Case, fields: dict[str, Any]) -> bool:
@@ -217,7 +229,7 @@ def _expect_answer(case: Case, values: dict[str, Any]) -> None:
         telling.tell(
             case, "case_waiting", key=f"case-waiting-{case.pk}-{case.expires_at.timestamp():.0f}",
             subject=f"{case.title}: {action_words(case.action).lower()}?", body=case.why, to=values["notify"],
-            after=breadth_seen(),
+            after=breadth_seen(), severity=_grave(case),
         )  # fmt: skip
 
 

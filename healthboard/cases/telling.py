@@ -17,13 +17,13 @@ def thread(case_id: int) -> str:
 
 def tell(
     case: Case, kind: str, *, key: str, subject: str, body: str = "", to: Iterable[str] | None = None,
-    after: timedelta = timedelta(0),
+    after: timedelta = timedelta(0), severity: str = "", facts: dict[str, str] | None = None,
 ) -> bool:  # fmt: skip
     """One message about a case. `to`: receivers as its policy names them; None: who was told of it last. `after`: sent
-    no sooner, and not at all if somebody has taken it up by then."""
+    no sooner, and not at all if somebody has taken it up by then. `facts` are put over the card's."""
     return outbox.announce(
         key=key, kind=kind, subject=subject, body=body, link=f"/cases/{case.pk}/", thread=thread(case.pk),
-        to=outbox.receivers_of(thread(case.pk)) if to is None else to, facts=card(case), after=after,
+        to=outbox.receivers_of(thread(case.pk)) if to is None else to, facts={**card(case), **(facts or {})}, after=after, severity=severity,
         account=case.account.account_id, region=case.region, pool=case.pool.name if case.pool else "",
         workloads=case.workloads.values_list("name", flat=True),
     )  # fmt: skip

@@ -128,6 +128,16 @@ def test_a_worker_that_died_while_sending_is_followed_by_another_after_its_lease
     assert states() == ["SENT"]
 
 
+def test_a_clock_that_was_set_back_holds_nothing_up(target, receiver):
+    target()
+    say()
+    with later(hours=5):
+        send.make_deliveries()
+        assert send._claim()
+    Delivery.objects.update(next_at=make.ago(1))
+    assert send.sweep() == 1
+
+
 def test_a_try_never_outlasts_its_lease():
     from healthboard.notices import outgoing
 

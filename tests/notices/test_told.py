@@ -88,7 +88,9 @@ def test_expiry_a_decision_and_the_end_are_told_to_who_was_asked(home):
         ("case_waiting", "trigger"), ("case_expired", "trigger"), ("case_decided", "acknowledge"), ("case_closed", "resolve"),
     ]  # fmt: skip
     assert {tuple(row.receivers) for row in Notice.objects.all()} == {("llm",)}
-    assert "snoozed by ann" in Notice.objects.get(kind="case_decided").subject
+    decided = Notice.objects.get(kind="case_decided")
+    assert "snoozed by ann" in decided.subject
+    assert decided.facts["State"] == "Snoozed" and "Expires" not in decided.facts
     assert Notice.objects.get(kind="case_closed").facts["State"] == "Closed"
 
 
@@ -199,6 +201,22 @@ def test_a_new_question_goes_to_whom_the_policy_names_after_one_round_and_once()
     assert (row.kind, row.thread, row.receivers) == ("case_waiting", f"case:{case.pk}", ["llm", "sre"])
     assert row.subject.endswith(": drain and reboot?") and row.facts["Machine"] == case.instance.instance_id
     assert row.next_at - row.created_at >= timedelta(seconds=7.5)
+
+
+def test_a_question_that_gets_worse_is_told_again_and_graver():
+    scene.policy(mode_hardware="ask")
+    case = scene.asked()
+    assert Notice.objects.get().severity == "warning"
+    gpu = make.gpus(case.instance, 8, bad={0: "lost"})[0]
+    scene.shows(case.instance, "XID_79", gpu=gpu.uuid)
+    scene.lost(case.instance, gpu.uuid)
+    for _ in range(2):
+        scene.read(case.instance)
+    case.refresh_from_db()
+    assert (case.state, case.verdict) == ("WAITING", "HARDWARE")
+    assert told(f"case:{case.pk}") == [("case_waiting", "trigger"), ("case_waiting", "trigger")]
+    worse = Notice.objects.latest("pk")
+    assert worse.severity == "critical" and worse.subject.startswith("It got worse: XID_79")
 
 
 def test_what_a_policy_decides_is_told_as_decided():

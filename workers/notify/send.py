@@ -67,16 +67,18 @@ def _claim() -> Delivery | None:
     """
     now = clock.now()
     pending = Delivery.objects.filter(state=Delivery.State.PENDING)
-    if pending.filter(lease_until__gt=now).exists():
+    # one that is much longer than any was given before the clock was set back; a little longer, by another worker just now
+    free = Q(lease_until=None) | Q(lease_until__lte=now) | Q(lease_until__gt=now + 2 * LEASE)
+    if pending.exclude(free).exists():
         return None
     before = pending.filter(
         target=OuterRef("target"), to=OuterRef("to"), notice__thread=OuterRef("notice__thread"), pk__lt=OuterRef("pk")
     ).filter(Q(person=OuterRef("person")) | Q(person=None))
     rows = pending.filter(next_at__lte=now).filter(Q(notice__thread="") | ~Exists(before)).order_by("next_at", "pk")
     for pk in rows.values_list("pk", flat=True)[:5]:
-        taken = Delivery.objects.filter(
-            Q(lease_until=None) | Q(lease_until__lte=now), pk=pk, state=Delivery.State.PENDING, next_at__lte=now
-        ).update(fence=F("fence") + 1, attempts=F("attempts") + 1, lease_until=now + LEASE)
+        taken = Delivery.objects.filter(free, pk=pk, state=Delivery.State.PENDING, next_at__lte=now).update(
+            fence=F("fence") + 1, attempts=F("attempts") + 1, lease_until=now + LEASE
+        )
         if taken:
             return Delivery.objects.select_related("notice", "target", "person__quiet_hours").get(pk=pk)
     return None

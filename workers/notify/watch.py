@@ -29,10 +29,14 @@ def look() -> None:
 
 def _expiring(now: datetime) -> None:
     soon = Case.objects.filter(state=State.WAITING, expires_at__gt=now, expires_at__lte=now + SOON)
-    for case in soon.select_related("account", "pool", "instance").order_by("expires_at")[:200]:
+    cases = list(soon.select_related("account", "pool", "instance").order_by("expires_at")[:200])
+    asked = Notice.objects.filter(
+        thread__in=[telling.thread(case.pk) for case in cases], kind__in=("case_waiting", "case_expiring")
+    )
+    newest = {row.thread: row for row in asked.order_by("pk")} if cases else {}
+    for case in cases:
         key = f"case-expiring-{case.pk}-{case.expires_at.timestamp():.0f}"
-        asked = Notice.objects.filter(thread=telling.thread(case.pk), kind__in=("case_waiting", "case_expiring"))
-        last = asked.order_by("-pk").first()
+        last = newest.get(telling.thread(case.pk))
         if last is not None and (last.key == key or case.expires_at - now > (case.expires_at - last.created_at) / 4):
             continue
         left = words.span((case.expires_at - now).total_seconds())
