@@ -1,4 +1,5 @@
 """`make bench`: figures of this machine at this moment, and ratios between them. It asserts nothing.
+`python -m tests.bench pages` runs one part.
 
 Ratios of one run are what to compare between versions; the figures depend on the machine and on what else it does.
 """
@@ -129,64 +130,6 @@ def reports() -> None:
     print(f"  ratio to unchanged: changed {changed / same:.1f}, kernel line {lines / same:.1f}")
 
 
-# --- pages ---
-
-
-def seed(count: int) -> tuple[int, int]:
-    """`count` instances in three pools, one in fifty with a case. Returns the ids of a case and of its instance."""
-    from tests import factories
-
-    fresh()
-    homes = [factories.pool("train"), factories.pool("infer"), factories.pool("solo", "TEMPLATE")]
-    work = [factories.workload(f"service-{n}") for n in range(5)]
-    shown = (0, 0)
-    for n in range(count):
-        bad = n % 50 == 0
-        row = factories.instance(homes[n % 3], verdict="AMBIGUOUS" if bad else "HEALTHY")
-        factories.gpus(row, bad={3: "lost"} if bad else None)
-        factories.task(row, work[n % 5])
-        if bad:
-            factories.event(row, "XID_119")
-            factories.reading(row, "EC2_SYSTEM", "ok")
-            shown = (factories.case(row).pk, row.pk)
-    for name in ("ec2", "ecs", "node"):
-        factories.source(name)
-    return shown
-
-
-def pages() -> None:
-    from django.db import connection
-    from django.test import Client
-    from django.test.utils import CaptureQueriesContext
-
-    from tests import factories
-
-    figures: dict[str, list[float]] = {}
-    print("pages, whole answer by one person (median of 9)")
-    for count in (SMALL, LARGE):
-        case, instance = seed(count)
-        client = Client()
-        client.force_login(factories.person("operator"))
-        addresses = {
-            "fleet": "/fleet/", "inbox": "/", "case": f"/cases/{case}/", "instance": f"/instances/{instance}/",
-            "system": "/system/", "API cases": "/api/v1/cases",
-        }  # fmt: skip
-        for name, address in addresses.items():
-            answer = client.get(address)
-            assert answer.status_code == 200, (address, answer.status_code)
-            with CaptureQueriesContext(connection) as queries:
-                client.get(address)
-            asked = len(queries)
-            wall, cpu = cost(lambda a=address, c=client: c.get(a), 9)
-            figures.setdefault(name, []).append(wall)
-            size = len(answer.content) / 1024
-            print(
-                f"  {name:10} {count:5} instances  {wall:7.1f} ms  {cpu:7.1f} ms CPU  {asked:3} queries  {size:6.0f} KiB"
-            )
-    ratios = ", ".join(f"{name} {large / small:.1f}" for name, (small, large) in figures.items())
-    print(f"  ratio {LARGE} to {SMALL} instances: {ratios}")
-
-
 # --- collecting ---
 
 
@@ -232,15 +175,23 @@ def collecting() -> None:
     )
 
 
-def main() -> int:
-    print("reading evidence")
-    diagnosis.main()
+def main(only: list[str]) -> int:
+    from tests.bench_pages import pages
+
+    parts = {"reports": reports, "pages": pages, "collecting": collecting}
+    if unknown := set(only) - {"evidence", *parts}:
+        print(f"no such part: {', '.join(sorted(unknown))}; there are: evidence, {', '.join(parts)}", file=sys.stderr)
+        return 2
+    if not only or "evidence" in only:
+        print("reading evidence")
+        diagnosis.main()
     with database():
-        for part in (reports, pages, collecting):
-            part()
-            sys.stdout.flush()
+        for name, part in parts.items():
+            if not only or name in only:
+                part()
+                sys.stdout.flush()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -15,6 +15,20 @@ def no_broker(monkeypatch):
     monkeypatch.setattr("healthboard.wake._quiet_until", float("inf"))
 
 
+#: what a page's policy refuses, into the console, where `visit` finds it
+REFUSED = "addEventListener('securitypolicyviolation', e => console.error('CSP: ' + e.effectiveDirective + ' ' + e.blockedURI))"
+
+
+@pytest.fixture
+def people(transactional_db) -> dict:
+    """An installation that has seen nothing yet, and its log-ins."""
+    from tests import factories as make
+    from tests.browser import scene as made
+
+    make.switch()
+    return made.people()
+
+
 @pytest.fixture
 def scene(transactional_db) -> dict:
     from tests.browser import scene as made
@@ -32,6 +46,7 @@ def visit(chromium, live_server) -> Iterator[Callable]:
             base_url=live_server.url, **{"viewport": {"width": 1440, "height": 900}, **options}
         )
         context.set_default_timeout(8000)
+        context.add_init_script(REFUSED)
         page = context.new_page()
         page.complaints = []
         page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)

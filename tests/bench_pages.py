@@ -1,0 +1,137 @@
+"""The part of `make bench` that measures pages: each in a small fleet and in one of ten thousand instances.
+
+Figures: the median of the server's time for the whole answer, its queries, and its size as it is sent.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+SMALL, LARGE = 60, 10_000
+TIMES = 9
+#: the goals at the large size: milliseconds, and KiB compressed
+GOAL_MS, GOAL_MAP_MS, GOAL_KIB, GOAL_PAINT_MS = 100, 300, 200, 1000
+MORE = {
+    "inbox: running": "/?tab=running", "inbox: repaired": "/?tab=repaired", "fleet: by time": "/fleet/?sort=since",
+    "fleet: searched": "/fleet/?q=i-0a", "fleet: by a GPU": "/fleet/?q=GPU-0a", "audit: by person": "/audit/?who=oper",
+    "map: by job": "/fleet/map/?group=job", "API: cases": "/api/v1/cases", "API: instances": "/api/v1/instances",
+}  # fmt: skip
+
+
+def pages() -> None:
+    """Both fleets, one after the other in an empty database."""
+    from tests import factories
+    from tests.bench import fresh
+
+    figures: dict[str, list[float]] = {}
+    for count in (SMALL, LARGE):
+        fresh()
+        person = factories.person("operator", "operator")
+        factories.person("approver", "approver")
+        print(f"pages with {count} instances, {_seeded(count)} (median of {TIMES})")
+        for name, (wall, row) in _measured(person).items():
+            figures.setdefault(name, []).append(wall)
+            goal = GOAL_MAP_MS if name.startswith(("fleet_map", "map:")) else GOAL_MS
+            print(f"  {name:24} {row}{'' if count == SMALL or wall <= goal else f'  over {goal} ms'}")
+        sys.stdout.flush()
+    both = {name: seen for name, seen in figures.items() if len(seen) == 2}
+    print(f"  ratio {LARGE} to {SMALL} instances: " + ", ".join(f"{n} {b / a:.1f}" for n, (a, b) in both.items()))
+    _painted(person)
+
+
+def _seeded(count: int) -> str:
+    from healthboard.seed.fill import fill
+
+    started, cpu = time.monotonic(), time.process_time()
+    made = fill(count)
+    spent, cpu = time.monotonic() - started, time.process_time() - cpu
+    return f"{made.gpus} GPUs, {made.cases} cases, {made.audit} audit rows, seeded in {spent:.0f} s ({cpu:.0f} s CPU)"
+
+
+def _measured(person: Any) -> dict[str, tuple[float, str]]:
+    from django.db import connection
+    from django.test import Client
+    from django.test.utils import CaptureQueriesContext
+
+    from tests.pages.addresses import every
+
+    client = Client()
+    client.force_login(person)
+    found = {}
+    for name, address in {**every(), **MORE}.items():
+        if client.get(address).status_code != 200:
+            continue  # takes a POST, or is not for this person
+        with CaptureQueriesContext(connection) as seen:
+            answer = client.get(address)
+            asked = len(connection.queries[seen.initial_queries :])
+        walls, started = [], time.process_time()
+        for _ in range(TIMES):
+            begin = time.perf_counter()
+            client.get(address)
+            walls.append((time.perf_counter() - begin) * 1000)
+        cpu = (time.process_time() - started) * 1000 / TIMES
+        whole = b"".join(answer.streaming_content) if answer.streaming else answer.content
+        packed = len(gzip.compress(whole, 6)) / 1024
+        wall = statistics.median(walls)
+        over = "" if packed <= GOAL_KIB else f"  over {GOAL_KIB} KiB"
+        row = f"{wall:7.1f} ms  {cpu:7.1f} ms CPU  {asked:3} queries  {len(whole) / 1024:6.0f} KiB, {packed:4.0f} sent{over}"
+        found[name] = wall, row
+    return found
+
+
+def _painted(person: Any) -> None:
+    """The map in a real browser, from a real server: from the click to the first paint of its cells."""
+    from tests.browser.shots import FLAGS
+    from tests.factories import PASSWORD
+    from tests.services import spare_port
+
+    browser = shutil.which("chromium")
+    if browser is None:
+        print("  the map in a browser: no chromium here")
+        return
+    from playwright.sync_api import sync_playwright
+
+    port = spare_port()
+    command = [sys.executable, "-m", "gunicorn", "healthboard.wsgi", f"--bind=127.0.0.1:{port}", "--threads=4",
+               "--log-level=error"]  # fmt: skip
+    server = subprocess.Popen(command, env={**os.environ, "PORT": str(port)})
+    try:
+        _await(port)
+        with sync_playwright() as play:
+            page = play.chromium.launch(executable_path=browser, args=FLAGS).new_page()
+            page.goto(f"http://127.0.0.1:{port}/accounts/login/")
+            page.fill("#id_username", person.get_username())
+            page.fill("#id_password", PASSWORD)
+            page.click("button.do")
+            times = []
+            for _ in range(3):
+                page.goto(f"http://127.0.0.1:{port}/fleet/map/", wait_until="load")
+                times.append(page.evaluate(
+                    "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+                    " - performance.getEntriesByType('navigation')[0].responseStart"
+                ))  # fmt: skip
+            print(
+                f"  the map in a browser: painted {statistics.median(times):.0f} ms after its first byte"
+                f" (goal {GOAL_PAINT_MS} ms)"
+            )
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _await(port: int) -> None:
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError("the server did not listen within 20 s")
