@@ -82,6 +82,8 @@ def pages(found: dict) -> dict[str, str]:
         "release": f"/cases/{found['group'].pk}/release/",
         "fleet": "/fleet/",
         "fleet-none": "/fleet/?q=nothing-like-it",
+        "fleet-columns": "/fleet/?col="
+        + "&col=".join(("pool", "account", "cluster", "owner", "ip", "driver", "image")),
         "fleet-map": "/fleet/map/?group=pool",
         "jobs": "/jobs/",
         "jobs-risk": "/jobs/?tab=risk",
