@@ -81,6 +81,7 @@ _BACK = re.compile(
 )
 #: a line of nvidia-smi's long query, which has a reader of its own
 _QUERY = re.compile(r"\w {2,}: ")
+_HEADING = re.compile(r"\s{2,8}[A-Z]\w{0,20}(?: [A-Z]\w{0,20}){0,4}\s{0,8}$")
 _XID = re.compile(r"\bXID[ _:#=]+(\d{1,3})\b", re.IGNORECASE)
 _KNOWN = re.compile(r"Overall Health|Health Monitor|NVLINK system|DCGM_|dcgmi|\|\s*(?:Pass|Failure|Warning|Healthy)\b")
 
@@ -171,8 +172,13 @@ def lines(rows: Iterable[str], *, whole: str = "") -> Parsed:
     return Parsed(tuple(events), readings, ignored.result(), known)
 
 
+def speaks_of_health(text: str) -> bool:
+    """Whether the text names what DCGM watches, if only to say that nothing is wrong with it."""
+    return any(pattern.search(text) for _, pattern in _HEALTH)
+
+
 def _code(line: str, no_bridge: bool, ignored: IgnoredCounter) -> str | None:
-    if "NVRM:" in line or _QUERY.search(line) or wording.only_named(line):
+    if "NVRM:" in line or _QUERY.search(line) or _HEADING.match(line) or wording.only_named(line):
         return None
     if _BACK.search(line):
         return "back"

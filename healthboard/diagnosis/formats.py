@@ -1,33 +1,20 @@
 """Texts by their format: which reader reads one, how a text without a format is recognised, whose evidence it is.
 
 Log-like formats are read by their own reader first, and by the kernel's and NVML's readers for the lines that people
-paste beside them. JSON answers are told apart by their shape.
+paste beside them.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
 
-from healthboard.diagnosis import (
-    aws_events,
-    comms,
-    dcgm,
-    dcgm_api,
-    ec2,
-    ecs,
-    ecs_agent_log,
-    kernel_log,
-    nvidia_smi,
-    nvml,
-)
+from healthboard.diagnosis import comms, dcgm, dcgm_api, documents, ecs_agent_log, kernel_log, nvidia_smi, nvml
 from healthboard.diagnosis.kernel_prefix import START
-from healthboard.diagnosis.parsed import UNDATED, Ignored, Parsed, at_line, parse_time
+from healthboard.diagnosis.parsed import UNDATED, Parsed, at_line
 from healthboard.diagnosis.signals import Event, Reading
+from healthboard.diagnosis.wording import only_named
 
 FORMATS = (
     "auto", "kernel-log", "dcgm", "dcgm-api", "nvidia-smi", "nvml", "ec2-status", "ecs-describe", "ecs-event",
@@ -53,7 +40,7 @@ def read(text: str, format_: str) -> Parsed:
     if format_ == "auto":
         return _auto(text)
     if format_ in ("ec2-status", "ecs-describe", "ecs-event", "aws-health"):
-        found = _documents(text)
+        found = documents.read(text)
         return found if found.known else _api_error(text)
     primary = _LINES[format_]
     found = primary(text)
@@ -133,131 +120,50 @@ def _shape(text: str) -> str | None:
 
 
 def _auto(text: str) -> Parsed:
-    documents = _documents(text)
-    if documents.known:
-        return documents
+    answers = documents.read(text)
+    if answers.known:
+        return answers
     error = _api_error(text)
     if error.known:
         return error
     if _GPUD.search(text):
         return read(text, "nvidia-smi")
     best: tuple[int, str, Parsed] | None = None
+    unread: tuple[Event, ...] = ()
     for format_, primary in _LINES.items():
-        found = primary(text)
+        found = _by_tools(primary(text))
+        if format_ == "kernel-log" and not found.known:
+            unread = found.events  # a reader's own word that it could not read
         weight = found.known + 3 * len(found.events) + 2 * len(found.readings)
         if found.known and (best is None or weight > best[0]):
             best = (weight, format_, found)
     shape = _shape(text)
     if best is None and (told := comms.parse(text)).known:
         return told
+    if best is None and unread:
+        return Parsed(unread, known=1)
     if best is None:
-        return Parsed(known=1) if shape else Parsed()
+        return Parsed(known=1) if shape or dcgm_api.speaks_of_health(text[:20_000]) else Parsed()
     if shape and not best[2].events and not best[2].readings:
         return replace(_LINES[shape](text), known=1)
     return best[2] + _beside(text, best[1], best[2])
 
 
-def _documents(text: str) -> Parsed:
-    """All JSON documents of the text, in whatever shapes."""
-    found = Parsed()
-    newest: dict[str, int] = {}
-    documents = [d for top in _json(text) for d in (top if isinstance(top, list) else [top]) if isinstance(d, Mapping)]
-    for n, document in enumerate(documents):
-        found = found + _document(document, newest, UNDATED + timedelta(microseconds=n))
-    return found
+#: the record of a program in a system log, and the programs whose word on an Xid counts
+_RECORD = re.compile(r"\s*(?:<\d{1,3}>)?[A-Z]\w{2}\s{1,2}\d{1,2} [\d:]{8} \S{1,100} ([\w./-]{1,60})(?:\[\d+\])?: ")
+_TOOLS = re.compile(r"nv|dcgm|gpu|ecs|kernel|device-plugin", re.IGNORECASE)
 
 
-def _json(text: str) -> Iterator[Any]:
-    decoder = json.JSONDecoder()
-    pos, end = 0, len(text)
-    for _ in range(100_000):
-        starts = [i for i in (text.find("{", pos), text.find("[", pos)) if i >= 0]
-        if not starts:
-            return
-        pos = min(starts)
-        try:
-            document, pos = decoder.raw_decode(text, pos)
-        except (ValueError, RecursionError):
-            newline = text.find("\n", pos)
-            if newline < 0:
-                return
-            pos = newline + 1
-            continue
-        yield document
-        if pos >= end:
-            return
+def _by_tools(found: Parsed) -> Parsed:
+    """Without the Xids that some other program's record, or a table of processes, only speaks of."""
 
+    def counts(event: Event) -> bool:
+        if event.source == "kernel" or not event.code.startswith("XID_"):
+            return True
+        record = _RECORD.match(event.text)
+        return not only_named(event.text) and (record is None or _TOOLS.search(record[1]) is not None)
 
-def _document(document: Mapping[str, Any], newest: dict[str, int], at: datetime) -> Parsed:
-    """One document; `at` stands in for the clock that a Describe answer lacks, so that a later answer is newer."""
-    if isinstance(document.get("InstanceStatuses"), list):
-        return _ec2_rows(document["InstanceStatuses"], at)
-    if "InstanceId" in document and ("SystemStatus" in document or "InstanceState" in document):
-        return _ec2_rows([document], at)
-    if isinstance(document.get("containerInstances"), list):
-        return _ecs_rows(document, at)
-    if "detail-type" in document:
-        return _event(document, newest)
-    if "containerInstanceArn" in document and "agentConnected" in document:
-        return _ecs_rows({"containerInstances": [document]}, at)
-    return Parsed()
-
-
-def _ec2_rows(rows: list[Any], at: datetime) -> Parsed:
-    if not rows:
-        return Parsed((Event(UNDATED, "EC2_STATUS_EMPTY", "ec2", attrs={"undated": True}),), known=1)
-    readings: list[Reading] = []
-    for row in rows:
-        readings += ec2.read_status(row, at=at)[1]
-    return Parsed((), tuple(_undated(r) for r in readings), known=len(rows))
-
-
-def _ecs_rows(document: Mapping[str, Any], at: datetime) -> Parsed:
-    events: list[Event] = []
-    readings: list[Reading] = []
-    rows = document["containerInstances"]
-    for row in rows:
-        e, r = ecs.read_container_instance(row, at=_ecs_time(row, at))
-        events += e
-        readings += [_undated(x) for x in r]
-    failures = document.get("failures")
-    missing = [f for f in failures if isinstance(f, Mapping)] if isinstance(failures, list) else []
-    for failure in missing:
-        text = f"{failure.get('arn')}: {failure.get('reason')}"
-        events.append(Event(UNDATED, "ECS_INSTANCE_MISSING", "ecs", text=text[:300], attrs={"undated": True}))
-    if not rows and not missing:
-        events.append(Event(UNDATED, "ECS_INSTANCE_MISSING", "ecs", attrs={"undated": True}))
-    return Parsed(tuple(events), tuple(readings), known=1)
-
-
-def _ecs_time(row: Any, at: datetime) -> datetime:
-    """The newest time in the health details: a Describe answer carries no clock of its own."""
-    health = row.get("healthStatus") if isinstance(row, Mapping) else None
-    details = health.get("details") if isinstance(health, Mapping) else None
-    times = [
-        t
-        for d in (details if isinstance(details, list) else [])
-        if isinstance(d, Mapping)
-        for key in ("lastUpdated", "lastStatusChange")
-        if (t := parse_time(d.get(key)))
-    ]
-    return max(times, default=at)
-
-
-def _event(document: Mapping[str, Any], newest: dict[str, int]) -> Parsed:
-    """An event; one that arrives after a newer version of the same instance says nothing."""
-    detail = document.get("detail")
-    if isinstance(detail, Mapping) and isinstance(detail.get("version"), int):
-        arn = str(detail.get("containerInstanceArn"))
-        if detail["version"] < newest.get(arn, 0):
-            text = f"version {detail['version']} of {arn}"
-            return Parsed(ignored=(Ignored("an older version of the same instance", 1, text[:160]),), known=1)
-        newest[arn] = detail["version"]
-    events, readings = ecs.read_event(document)
-    more_events, more_readings = aws_events.read(document)
-    known = bool(events or readings or more_events or more_readings) or "ECS " in str(document.get("detail-type"))
-    known = known or aws_events.is_known(document)
-    return Parsed(tuple(events + more_events), tuple(readings + more_readings), known=int(known))
+    return replace(found, events=tuple(e for e in found.events if counts(e)))
 
 
 def _api_error(text: str) -> Parsed:
@@ -277,7 +183,3 @@ def _api_error(text: str) -> Parsed:
     source = "ecs" if "ontainerInstance" in text or "ecs" in text.lower() else "ec2"
     event = Event(at_line(1), code, source, text=text.strip()[:300], attrs={"undated": True})
     return Parsed((event,), known=1)
-
-
-def _undated(r: Reading) -> Reading:
-    return replace(r, attrs={**r.attrs, "undated": True})

@@ -12,7 +12,11 @@ from healthboard.diagnosis.explain import Unreadable, explain, explain_lines
 from healthboard.diagnosis.formats import KINDS
 from tests.diagnosis.score import HARMLESS, samples
 
-EXAMINED = [json.loads(line) for line in (Path(__file__).parent / "data/examined.jsonl").read_text().splitlines()]
+DATA = Path(__file__).parent / "data"
+EXAMINED, JUDGED_FIRST = (
+    [json.loads(line) for line in (DATA / name).read_text().splitlines()]
+    for name in ("examined.jsonl", "judged_first.jsonl")
+)
 ALL = EXAMINED + samples()
 KERNEL = [s for s in ALL if s["kind"].startswith("kernel")]
 BARE = [s for s in KERNEL if all(re.match(r"NVRM|nvidia-nv", line) for line in s["text"].split("\n"))]
@@ -45,9 +49,16 @@ def test_each_is_read_as_a_person_would_read_it():
 
 def test_those_that_were_judged_before_they_were_read_are_read_so():
     """Written from the facts about drivers, exporters and AWS and judged first; nothing was fitted to their wording."""
-    rows = [json.loads(line) for line in (Path(__file__).parent / "data/judged_first.jsonl").read_text().splitlines()]
-    assert wrong(rows) == []
-    assert len(rows) > 120 and len({row["kind"] for row in rows}) > 12
+    assert wrong(JUDGED_FIRST) == []
+    assert len(JUDGED_FIRST) > 120 and len({row["kind"] for row in JUDGED_FIRST}) > 12
+
+
+def test_a_text_without_a_format_is_read_as_with_it_or_not_at_all():
+    """What is not recognised is said to be so; it is never read as worse, or as another thing, than it is."""
+    rows = [s for s in [*ALL, *JUDGED_FIRST] if KINDS.get(s["kind"], "auto") != "auto"]
+    other = [s for s in rows if judged(s["text"], "auto") not in (None, judged(s["text"], s["kind"]))]
+    lost = [s for s in rows if judged(s["text"], "auto") is None and s["expect"]["verdict"] != "HEALTHY"]
+    assert (other, lost, len(rows) > 600) == ([], [], True)
 
 
 def _address(match):

@@ -67,6 +67,7 @@ def test_it_stays_under_60_mb_with_its_child(machine, server, reporter, capsys):
         print(f"\nreporter and child: {memory:.1f} MB; {used / (time.monotonic() - began):.1%} of a core at "
               f"{rounds / 2:g} reports a second, {used / max(rounds, 1) / 15:.2%} at one in 15 s")  # fmt: skip
     assert memory < 60
+    assert used / max(rounds, 1) / 15 < 0.01, "processor time of a round, of which there is one in 15 s"
 
 
 def _unit(name):
