@@ -122,11 +122,11 @@ def test_unanswered_it_lapses(on, log_in):
 
 def test_many_by_hand_are_no_storm(home):
     ensure_default()
-    rows = [make.instance(home) for _ in range(10)]
+    rows = [make.instance(home) for _ in range(4)]
     person = make.actor(make.person("operator"))
     for one in rows:
         by_hand.ask(one.pk, actor=person, action="DIAGNOSE", reason="a look", seen=by_hand.offer(one, "DIAGNOSE").seen)
-    assert Case.objects.filter(code="BY_HAND", state="DECIDED").count() == 10
+    assert Case.objects.filter(code="BY_HAND", state="DECIDED").count() == 4
     assert breadth.look() == []
 
 
@@ -149,3 +149,35 @@ def test_what_is_nobodys_to_touch_offers_a_look_at_most(home, log_in):
     on = make.instance(make.pool("managed", "MANAGED", auto_repair=True))
     buttons = log_in("operator").get(f"/instances/{on.pk}/").context["buttons"]
     assert {b["action"]: bool(b["why_not"]) for b in buttons} == {"DRAIN": True, "DIAGNOSE": False}
+
+
+def test_one_that_did_not_end_well_waits_for_an_answer_and_then_lapses(on, log_in):
+    _act(log_in("operator"), on, "replace")
+    case, repair = Case.objects.get(instance=on), Repair.objects.get(instance=on)
+    Repair.objects.filter(pk=repair.pk).update(
+        state="FAILED", outcome="NO_ROOM", outcome_why="the group is at its maximum", closed_at=make.ago(1)
+    )
+    repair.refresh_from_db()
+    ends.carry_back(repair)
+    case.refresh_from_db()
+    assert (case.state, case.tries, case.why_waiting) == ("WAITING", 1, "the group is at its maximum")
+    for _ in range(2):
+        readings.apply_reading(on, reread(on))  # good evidence does not close what a person asked
+    case.refresh_from_db()
+    assert case.state == "WAITING" and case.clear_since is None and case.expires_at is not None
+    Case.objects.filter(pk=case.pk).update(expires_at=make.ago(1))
+    ends.expire(case.pk)
+    case.refresh_from_db()
+    assert (case.state, case.resolution) == ("CLOSED", "WITHDRAWN")
+
+
+def test_bad_evidence_takes_over_what_was_asked_by_hand(on, log_in):
+    _act(log_in("operator"), on)
+    make.event(on, "XID_119", gpu=on.gpus.first().uuid, at=make.ago(5), seq=1)
+    readings.apply_reading(on, reread(on))
+    case = Case.objects.get(instance=on)
+    assert (case.code, case.by_hand, case.state) == ("XID_119", False, "DECIDED")
+    Repair.objects.update(state="SUCCEEDED", outcome="DONE", outcome_why="drained", closed_at=make.ago(1))
+    ends.carry_back(Repair.objects.get())
+    case.refresh_from_db()
+    assert (case.state, case.verdict) == ("WAITING", "AMBIGUOUS"), "what is broken is still to be answered"

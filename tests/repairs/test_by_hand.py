@@ -18,6 +18,7 @@ def _ask(drive, machine, action):
 
 def test_a_good_machine_is_drained_returned_and_replaced(db, drives):
     drive = drives("solo=template:2")
+    drive.policy(undo_s=1, soak_s=60)
     machine = drive.machine("solo")
     _ask(drive, machine, "DRAIN")
     assert drive.fleet.container(machine).status == "DRAINING"
