@@ -91,7 +91,8 @@ def free_leases(owner: str) -> int:
 
 
 def pull_in() -> int:
-    """Leases and waits that are longer than any: the clock was set back since. They end now.
+    """Leases and waits that are longer than any: the clock was set back since. They end now. Not those that are a
+    little longer: the clocks of two processes differ by some milliseconds, and a lease may be younger than our `now`.
 
     A living worker that held one of them loses its fence, and stops. Steps that are to come have begun, or ended, by now.
     """
@@ -100,7 +101,7 @@ def pull_in() -> int:
     steps.filter(started_at__gt=now).update(started_at=now)
     steps.filter(ended_at__gt=now).update(ended_at=now)
     rows = Repair.objects.filter(state__in=[State.RUNNING, State.UNDOING])
-    freed = rows.filter(lease_until__gt=now + LEASE).update(lease_until=now)
+    freed = rows.filter(lease_until__gt=now + 2 * LEASE).update(lease_until=now)
     return freed + rows.filter(next_at__gt=now + LONGEST_WAIT).update(next_at=now)
 
 
