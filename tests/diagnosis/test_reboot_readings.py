@@ -52,3 +52,14 @@ def test_a_lost_gpu_of_the_boot_before_stays_unknown_while_nvml_does_not_answer(
 def test_what_ec2_and_ecs_say_outlives_a_reboot():
     got = assess(readings=rebooted(EC2_SYSTEM=reading("EC2_SYSTEM", "IMPAIRED", "ec2", since=900, last=BOOTED + 20)))
     assert "EC2_SYSTEM_IMPAIRED" in got.codes
+
+
+def test_what_a_library_read_before_it_hung_says_nothing_and_what_others_say_stands():
+    flag = {"pending": False, "failure": True}
+    before = reading("ROW_REMAP", flag, gpu=GPU, since=200, last=20, seen=12)
+    assert assess([], [*fine(), before]).primary.code == "ROW_REMAP_FAILURE"
+    hung = fine(NVML=reading("NVML", "hung", since=10))
+    got = assess([], [*hung, before])
+    assert (got.verdict, got.codes, got.may_act) == ("UNKNOWN", ("NVML_PROBE_HUNG",), False)
+    seen_too = reading("ROW_REMAP", flag, "dcgm", gpu=GPU, since=200, seen=12)
+    assert assess([], [*hung, before, seen_too]).primary.code == "ROW_REMAP_FAILURE"

@@ -12,6 +12,7 @@ from healthboard.diagnosis import dcgm_scrape, node_report
 from healthboard.diagnosis.dcgm_scrape import Scrape
 from healthboard.diagnosis.evaluate import evaluate
 from healthboard.diagnosis.signals import Context
+from healthboard.sandbox import control
 from healthboard.sandbox.config import parse_pools
 from healthboard.sandbox.faults import FAULTS
 from healthboard.sandbox.injure import clear, inject
@@ -147,6 +148,14 @@ def test_a_dead_host_and_a_drained_one_are_silent(fleet):
     clear(fleet.world, dead, "EC2_SYSTEM_IMPAIRED")
     fleet.world.container_of[drained.id].status = "ACTIVE"
     assert [a if isinstance(a, Failure) else "" for a in scrape(fleet, dead, drained)] == ["", ""]
+
+
+def test_one_that_is_down_by_the_control_answers_again_when_that_is_cleared(fleet):
+    down, well = fleet.pool("train")
+    for clear_it, wanted in ((False, [Failure, Scrape]), (True, [Scrape, Scrape])):
+        body = {"instances": [down.id], "code": "DCGM_UNREACHABLE", "clear": clear_it}
+        control.handle(fleet.engine.sandbox, fleet.url, "inject", body)
+        assert [type(answer) for answer in scrape(fleet, down, well)] == wanted
 
 
 def test_off_unless_asked_for(tmp_path):
