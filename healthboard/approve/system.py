@@ -51,20 +51,26 @@ def system(request: HttpRequest) -> HttpResponse:
         list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),
         list(Pulse.objects.values_list("name", "at", "ok")),
     ]
-    seen = {"standing": alarm.standing(), "queues": queues.lengths(), "targets": told.standing()}
+    seen = _seen()
     mark += [seen["standing"], seen["queues"], told.version(seen["targets"])]
-    return live(request, "system.html", version(mark), lambda: {**context(request), **seen})
+    return live(request, "system.html", version(mark), lambda: context(request, seen))
 
 
-def context(request: HttpRequest) -> dict[str, Any]:
-    """All but ``standing``, ``queues`` and ``targets``."""
-    now = clock.now()
+def _seen() -> dict[str, Any]:
+    """What is needed to say whether the page has changed, and to show it."""
+    return {"standing": alarm.standing(), "queues": queues.lengths(), "targets": told.standing()}
+
+
+def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
+    now, policies = clock.now(), matching.snapshots()
     pulses = {pulse.name: pulse for pulse in Pulse.objects.order_by("name")}
     sources = list(here(request, Source).select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
         source.blind = blind(source, now)
         source.watched = source.watched_from is not None and source.good_rounds < WATCH_ROUNDS
     return {
+        **seen,
+        "unheard": told.unheard(seen["targets"], (p.settings.get("notify") or () for p in policies)),
         "switch": frame(request).switch,
         "sources": sources,
         "notices": list(aws_notices.standing(here(request, AwsNotice)).select_related("account")[:50]),
@@ -76,7 +82,7 @@ def context(request: HttpRequest) -> dict[str, Any]:
         .order_by("-released_at")[:5],
         "pauses": here(request, Pause).filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
         "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
-        "pools": _budgets(request),
+        "pools": _budgets(request, policies),
         "invariants": pulses.get("invariants"),
         "audit": pulses.get("audit"),
         "versions": versions.rows(),
@@ -110,9 +116,9 @@ def _breakers(request: HttpRequest) -> list[Breaker]:
     return rows
 
 
-def _budgets(request: HttpRequest) -> list[dict[str, Any]]:
+def _budgets(request: HttpRequest, policies: list[matching.Snapshot]) -> list[dict[str, Any]]:
     """Pools with their size, what is out, and what may be."""
-    policies, values = matching.snapshots(), []
+    values = []
     seen = access.within(request.user, Pool.objects.all(), pool="name")
     for pool in seen.select_related("account", "cluster").order_by("account", "region", "name"):
         idle = matching.Target(pool.account.account_id, pool.region, pool.cluster.name, pool.name)
@@ -139,10 +145,7 @@ def _do(request: HttpRequest, said: str, act: Callable[[], object]) -> HttpRespo
     except Refusal as refusal:
         if refusal.details.get("again"):
             return log_in_again(where)
-        shown = {
-            **context(request), "standing": alarm.standing(), "queues": queues.lengths(), "targets": told.standing(),
-            "shown": "", "refusal": refusal,
-        }  # fmt: skip
+        shown = {**context(request, _seen()), "shown": "", "refusal": refusal}
         return render(request, "system.html", shown, status=refusal.status)
     return see_other(request, where, said)
 

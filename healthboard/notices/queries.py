@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.db.models import Count, Max, OuterRef, Q, Subquery
 
 from healthboard import clock
+from healthboard.notices.kinds import OPERATORS
 from healthboard.notices.models import Delivery, Target
 from healthboard.notices.routing import GIVEN_UP
 
@@ -25,6 +28,12 @@ def standing() -> list[Target]:
         error=Subquery(wrong.values("error")[:1]),
     )
     return sorted(rows, key=lambda target: (not (target.troubled or target.given_up), target.name))
+
+
+def unheard(targets: Iterable[Target], named: Iterable[Iterable[str]]) -> list[str]:
+    """Receivers that policies name, and no target listens to: what goes to them alone reaches nobody."""
+    listening = {name for t in targets if t.enabled for name in (t.name, *t.receivers)}
+    return sorted({OPERATORS, *(name for names in named for name in names)} - listening)
 
 
 def version(rows: list[Target]) -> list[tuple[object, ...]]:

@@ -210,7 +210,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "notify", "Who is told", "Notices", "names", ["operators"],
-        "Names of the receivers, separated by commas.",
+        "Names of the receivers, separated by commas. Targets say which of them they listen to.",
         "union",
     ),
 )  # fmt: skip

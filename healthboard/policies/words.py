@@ -106,6 +106,7 @@ def sentences(values: Mapping[str, Any], whom: str = "") -> list[str]:
     out.append(
         f"After {v['tries_24h']} repairs of an instance within 24 hours a person is asked. Ladder: {v['ladder']}."
     )
+    out.append(f"Told of what happens: {v['notify']}.")
     return out
 
 

@@ -16,6 +16,7 @@ from healthboard.notices import outbox
 from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.repairs.models import Pause
 from tests import factories as make
+from tests.cases import scene
 
 
 @pytest.fixture
@@ -83,6 +84,18 @@ def test_what_does_not_arrive_is_shown_with_what_to_do(home, log_in):
     assert 'healthboard_notices{state="troubled",target="on-call"} 1.0' in numbers
     Delivery.objects.filter(state="FAILED").update(ended_at=make.ago(2 * 86400))
     assert "given up" not in client.get("/system/").content.decode()
+
+
+def test_a_receiver_that_no_target_listens_to_is_named(home, log_in):
+    scene.policy(notify=["operators", "llm"])
+    client = log_in("viewer")
+    assert "No target listens" not in client.get("/system/").content.decode()  # there is none at all, which is said
+    Target.objects.create(name="ops", kind="slack", address="http://127.0.0.1:9/")
+    assert "No target listens to llm" in client.get("/system/").content.decode()
+    Target.objects.create(name="llm", kind="slack", address="http://127.0.0.1:9/", receivers=[])
+    assert "No target listens" not in client.get("/system/").content.decode()
+    Target.objects.filter(name="ops").update(enabled=False)
+    assert "No target listens to operators" in client.get("/system/").content.decode()
 
 
 def form(**changed):
