@@ -258,6 +258,19 @@ def test_a_question_that_was_taken_up_within_its_first_round_wakes_nobody(target
     assert Delivery.objects.filter(notice__key="held").exists()  # who was woken is told that it is held
 
 
+def test_what_is_on_its_way_to_one_who_was_switched_off_is_not_sent(target, receiver, settings):
+    settings.EMAIL_HOST = "127.0.0.1"
+    hook, person = target(), make.person("viewer")
+    target("email", address="").people.add(person)
+    say()
+    send.make_deliveries()
+    type(hook).objects.filter(pk=hook.pk).update(enabled=False)
+    type(person).objects.filter(pk=person.pk).update(is_active=False)
+    assert send.sweep() == 0 and receiver.got == []
+    assert states() == ["SKIPPED", "SKIPPED"]
+    assert "switched off" in Delivery.objects.first().error
+
+
 # --- quiet hours
 
 
