@@ -25,6 +25,7 @@ NAMED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for code, pattern in (
         ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}:? (?:GPU )?has fallen off the bus"),
         ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}:? .*\bis lost\b"),
+        ("GPU_FALLEN_OFF_BUS", rf"{_NVRM}.*(?:GPU (?:is )?lost from the bus|NV_ERR_GPU_IS_LOST)"),
         ("GFW_BOOT_FAILED", rf"{_NVRM}.*failed to wait for GFW.?boot"),
         ("GFW_BOOT_FAILED", rf"{_NVRM}.*GFW.?boot.{{0,200}}(?:timed? ?out|not complete|failed)"),
         ("GPU_INIT_FAILED", rf"{_NVRM}GPU(?: at)? (?:PCI:)?{ADDRESS}: (?:RmInitAdapter|rm_init_adapter) failed"),

@@ -15,7 +15,8 @@ _AFTER = re.compile(
 )
 #: Comments, source code, and the rows of nvidia-smi's table of processes: index, instances, pid, type, name.
 _NAMED = re.compile(
-    r"\s*(?:#|//|except\b|elif\b|case\b|raise\b|import\b|from\s+[\w.]+\s+import\b|def\b|if\b.*(?:[:{]\s*$|[=!]=))|"
+    r"\s*(?:#|//|except\b|elif\b|case\b|raise\b|import\b|from\s+[\w.]+\s+import\b|def\b|"
+    r"[a-z_][\w.]{0,40}\(f?['\"].{0,300}['\"][^()]{0,60}\)\s{0,8};?\s{0,8}$|if\b.*(?:[:{]\s*$|[=!]=))|"
     r"\|\s+\d+\s+(?:N/A|\d+)\s+(?:N/A|\d+)\s+\d+\s+[CGM+]{1,3}\s"
 )
 
