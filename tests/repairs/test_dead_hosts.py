@@ -10,7 +10,9 @@ from healthboard.sandbox.entities import Task
 from tests.repairs.driver import person
 from workers.repair.left import _not_replaced, dead_host, unkillable
 from workers.repair.look import tasks_on
+from workers.repair.results import Ask, Wait
 from workers.repair.run import Run
+from workers.repair.steps import leave
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -201,6 +203,33 @@ def test_a_host_is_dead_with_every_proof_only(solo):
     machine.state = "stopped"
     found = dead_host(Run(solo.repair(machine)), tasks_on(solo.row(machine)))
     assert found.proven and "is stopped" in found.why
+
+
+def test_directly_before_a_reboot_it_is_still_drained_and_empty(solo):
+    machine, _ = busy(solo)
+    solo.one_pass()
+    solo.inject(machine, "XID_95", 0)
+    solo.at_step(machine, "reboot")
+    solo.working = False
+    container, world = solo.fleet.container(machine), solo.fleet.world
+
+    def said(**values):
+        run = Run(solo.repair(machine))
+        run.values = {**run.values, **values}
+        return leave.still_empty(run)
+
+    assert said() is None
+    container.status = "ACTIVE"
+    assert "back to ACTIVE" in said().why, "somebody wants it to serve, though it is empty still"
+    container.status = "DRAINING"
+    task = standalone(solo, machine)
+    assert said().why == "1 tasks are on it again" and isinstance(said(), Wait)
+    solo.steps(2, 5)
+    assert isinstance(said(drain_timeout_s=60), Ask), "no wait is without an end"
+    task.desired, task.stopping_at = "STOPPED", world.now() - 3600
+    task.group, task.service = "service:simulate", "simulate"
+    assert isinstance(said(), Wait)
+    assert said(unkillable="auto") is None, "what counts as gone needs no more waiting"
 
 
 def test_a_standalone_task_is_waited_for_and_then_asked_about(solo):

@@ -9,7 +9,7 @@ from typing import Any
 from healthboard import clock
 from healthboard.fleet import gaps
 from healthboard.fleet.models import Interval
-from workers.repair.look import ask_aws
+from workers.repair.look import ask_aws, tasks_on
 from workers.repair.run import Run
 
 
@@ -61,6 +61,15 @@ def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
         f"{len(stuck)} tasks cannot be stopped: their containers outlived the stop time-out.",
         _may(run, "unkillable"), _not_replaced(run, tasks),
     )  # fmt: skip
+
+
+def gone(run: Run) -> bool:
+    """Whether nothing runs there any more, or what does counts as gone: read anew directly before the machine is ended."""
+    if run.look.container is None or run.look.tasks == 0 or "force_tasks" in run.repair.allowed:
+        return True
+    here = tasks_on(run.instance)
+    found = (rule(run, here) for rule in (dead_host, unkillable))
+    return any(left is not None and left.proven and left.allowed for left in found)
 
 
 def _may(run: Run, rule: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from healthboard import clock
 from healthboard.fleet.models import Head
-from workers.repair.left import dead_host, unkillable
+from workers.repair.left import dead_host, gone, unkillable
 from workers.repair.look import tasks_on
 from workers.repair.results import Ask, Done, Result, Skip, Undo, Wait
 from workers.repair.run import PASSING, Run
@@ -125,8 +125,8 @@ def tasks(run: Run) -> Result:
     look = run.look
     if look.container is None:
         return _unlisted(run)
-    if look.ecs_status == "ACTIVE":
-        return Ask("Somebody set it back to ACTIVE while it was drained.", (_DRAIN_AGAIN, _UNDO))
+    if again := set_active(run):
+        return again
     if look.tasks == 0:
         return Done("every task has left")
     if "force_tasks" in run.repair.allowed:
@@ -161,6 +161,26 @@ def tasks(run: Run) -> Result:
             ),
         )
     return Wait(5, f"{look.tasks} tasks still have to leave")
+
+
+def set_active(run: Run) -> Ask | None:
+    """Somebody wants it to serve: a person says what is meant, before anything more is taken from it."""
+    if run.look.ecs_status != "ACTIVE" or "force_tasks" in run.repair.allowed:
+        return None
+    choices = (_AGAIN,) if run.repair.irreversible else (_DRAIN_AGAIN, _UNDO)
+    return Ask("Somebody set it back to ACTIVE while it was drained.", choices)
+
+
+def still_empty(run: Run) -> Result | None:
+    """Directly before a reboot or a stop: it is still drained and nothing runs there; None where it is so."""
+    if again := set_active(run):
+        return again
+    if gone(run):
+        return None
+    why = f"{'?' if run.look.tasks is None else run.look.tasks} tasks are on it again"
+    if run.late("drain_timeout_s", 1800):
+        return Ask(f"It cannot be restarted: {why}.", (_choice("wait_longer", "Wait longer"), _DRAIN_AGAIN, _UNDO))
+    return Wait(5, why)
 
 
 def _unlisted(run: Run) -> Result:

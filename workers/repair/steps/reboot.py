@@ -10,7 +10,7 @@ from healthboard.fleet.models import NodeRequest
 from healthboard.policies.reading import BAD, GOOD
 from workers.repair.results import Ask, Climb, Done, Result, Skip, Wait
 from workers.repair.run import PASSING, Run
-from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _after, _choice, _state, heard_again
+from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _after, _choice, _state, heard_again, still_empty
 from workers.repair.steps.prepare import still_bad
 
 #: what EC2 and ECS may say of a machine that is still coming up: not that the fault is back, unless it stays so
@@ -28,8 +28,8 @@ def reboot(run: Run) -> Result:
         return Done("reboot queued")
     if bad := still_bad(run):
         return bad
-    if run.look.tasks and "force_tasks" not in run.repair.allowed:
-        return Wait(5, f"{run.look.tasks} tasks are on it again")
+    if stays := still_empty(run):
+        return stays
     run.remember(boot_before=run.instance.boot_id)
     outcome, answer = run.change(
         "ec2", "RebootInstances", {"InstanceIds": [run.instance.instance_id]}, irreversible=True
@@ -47,8 +47,8 @@ def stop(run: Run) -> Result:
         return Done("stopped")
     if look.state == "stopping" or run.settling(ours):
         return Wait(5, "stopping")
-    if not ours and (bad := still_bad(run)):
-        return bad
+    if not ours and (guard := still_bad(run) or still_empty(run)):
+        return guard
     if len(ours) >= TRIES:
         return Ask("EC2 does not stop it.", (_AGAIN, _UNDO))
     run.remember(boot_before=run.instance.boot_id)

@@ -10,12 +10,13 @@ from healthboard.fleet import gaps
 from healthboard.repairs import launches, lifecycle
 from healthboard.repairs.models import Launch
 from workers.repair import zones
+from workers.repair.left import gone
 from workers.repair.look import ask_aws
 from workers.repair.results import Ask, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
 from workers.repair.steps.launch import FIRST, failed
-from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice
+from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, set_active
 from workers.repair.steps.prepare import still_bad
 
 #: as EC2 names the zone in which it has no capacity
@@ -150,17 +151,10 @@ def may_end(run: Run) -> Result | None:
         new.refresh_from_db()
         if problem := why_not_serving(run, new):
             return _held_up(run, f"the replacement stopped serving: {problem.why}")
-    container = run.look.container
-    if container is None or run.look.tasks == 0 or "force_tasks" in allowed:
+    if again := set_active(run):
+        return again
+    if gone(run):
         return None
-    from workers.repair.left import dead_host, unkillable
-    from workers.repair.look import tasks_on
-
-    here = tasks_on(run.instance)
-    for rule in (dead_host, unkillable):
-        left = rule(run, here)
-        if left is not None and left.proven and left.allowed:
-            return None
     return _held_up(run, f"{run.look.tasks} tasks are on it again")
 
 
