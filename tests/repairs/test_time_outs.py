@@ -13,8 +13,9 @@ from healthboard.repairs.models import Repair
 from tests import factories
 from tests.cases import scene
 from workers.repair.look import Look
-from workers.repair.results import Ask, Wait
+from workers.repair.results import Ask, Done, Wait
 from workers.repair.run import Run
+from workers.repair.stuck import stuck
 from workers.verify import check
 
 pytestmark = pytest.mark.django_db
@@ -65,6 +66,26 @@ def test_what_cannot_be_seen_is_no_failed_verification(time):
     scene.seeing()
     asked = check.verify(run)
     assert isinstance(asked, Ask) and "its agent is away" in asked.why
+
+
+def test_no_step_waits_without_an_end(time):
+    scene.seeing()
+    run = under_way("terminate", "REPLACE")
+    waits = Wait(5, "shutting down")
+    time.turn(clock.scaled(45 * 60 + 300).total_seconds())
+    assert stuck(run, waits) is None, "its sources are blind"
+    Source.objects.all().delete()
+    scene.seeing()
+    assert stuck(run, waits) is None, "still within"
+    time.turn(1)
+    asks = stuck(run, waits)
+    assert isinstance(asks, Ask) and asks.why == "Terminate does not come to its end: shutting down."
+    assert {c["key"] for c in asks.choices} == {"again", "undo"}
+    run.repair.irreversible = True
+    assert {c["key"] for c in stuck(run, waits).choices} == {"again"}
+    assert stuck(run, Done("terminated")) is None
+    run.values = {**run.values, "soak_s": 86400}
+    assert stuck(run, waits) is None, "a long soak is no end that is missing"
 
 
 @pytest.mark.parametrize("outcome", ["not sent", "OperationNotPermitted", "Throttling"])

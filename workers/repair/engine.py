@@ -27,6 +27,7 @@ from workers.repair.look import AwsTrouble
 from workers.repair.results import Ask, Climb, Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
 from workers.repair.steps import launch, leave, prepare, reboot, replace, undo
+from workers.repair.stuck import stuck
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -165,8 +166,10 @@ def _step_pass(run: Run) -> Wait | None:
         lifecycle.begin_undo(repair, f"{repair.stop_asked_by} asked to stop")
         return None
     blocked = _blocked(run) if repair.action != "DIAGNOSE" else None
-    result = blocked or HANDLERS[name](run)
-    return _take(run, result)
+    if blocked is None:
+        result = HANDLERS[name](run)
+        return _take(run, stuck(run, result) or result)
+    return _take(run, blocked)
 
 
 def _blocked(run: Run) -> Result | None:
@@ -317,6 +320,7 @@ def _undo_pass(run: Run) -> Wait | None:
         result: Result = Skip("nothing was changed")
     else:
         result = _paused(run) or HANDLERS[name](run)
+        result = stuck(run, result) or result
     match result:
         case Done(note) | Skip(note):
             after = UNDO.index(name) + 1
