@@ -63,10 +63,8 @@ def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
     )  # fmt: skip
 
 
-def gone(run: Run) -> bool:
-    """Whether nothing runs there any more, or what does counts as gone: read anew directly before the machine is ended."""
-    if run.look.container is None or run.look.tasks == 0 or "force_tasks" in run.repair.allowed:
-        return True
+def counted_as_gone(run: Run) -> bool:
+    """Whether what still runs there counts as gone, by a rule that is allowed and with every proof."""
     here = tasks_on(run.instance)
     found = (rule(run, here) for rule in (dead_host, unkillable))
     return any(left is not None and left.proven and left.allowed for left in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from healthboard import clock
 from healthboard.fleet.models import Head
-from workers.repair.left import dead_host, gone, unkillable
+from workers.repair.left import counted_as_gone, dead_host, unkillable
 from workers.repair.look import tasks_on
 from workers.repair.results import Ask, Done, Result, Skip, Undo, Wait
 from workers.repair.run import PASSING, Run
@@ -175,7 +175,8 @@ def still_empty(run: Run) -> Result | None:
     """Directly before a reboot or a stop: it is still drained and nothing runs there; None where it is so."""
     if again := set_active(run):
         return again
-    if gone(run):
+    container, forced = run.look.container, "force_tasks" in run.repair.allowed
+    if container is None or run.look.tasks == 0 or forced or counted_as_gone(run):
         return None
     why = f"{'?' if run.look.tasks is None else run.look.tasks} tasks are on it again"
     if run.late("drain_timeout_s", 1800):

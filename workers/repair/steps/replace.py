@@ -10,7 +10,7 @@ from healthboard.fleet import gaps
 from healthboard.repairs import launches, lifecycle
 from healthboard.repairs.models import Launch
 from workers.repair import zones
-from workers.repair.left import gone
+from workers.repair.left import counted_as_gone
 from workers.repair.look import ask_aws
 from workers.repair.results import Ask, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
@@ -153,7 +153,8 @@ def may_end(run: Run) -> Result | None:
             return _held_up(run, f"the replacement stopped serving: {problem.why}")
     if again := set_active(run):
         return again
-    if gone(run):
+    container = run.look.container
+    if container is None or run.look.tasks == 0 or "force_tasks" in allowed or counted_as_gone(run):
         return None
     return _held_up(run, f"{run.look.tasks} tasks are on it again")
 
