@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run install test lint bench safety safety-seeded
+.PHONY: run install test lint bench screenshots safety safety-seeded
 
 run: $(STAMP)
 	@exec $(BIN)/python -m healthboard.supervisor
@@ -38,3 +38,7 @@ safety: $(STAMP)
 
 safety-seeded: $(STAMP)
 	@SAFETY_SEEDED=$${SAFETY_SEEDED:-1} exec $(BIN)/python -m pytest -q tests/safety
+
+# The pictures of docs/tour.md, from a real sandbox with faults in it; a few minutes.
+screenshots: $(STAMP)
+	@exec $(BIN)/python tests/browser/tour.py docs/images
