@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import transaction
 
-from healthboard import clock
+from healthboard import clock, words
 from healthboard.notices.kinds import KINDS, OPERATORS, Event
 from healthboard.notices.models import Notice, Target
 from healthboard.wake import wake
@@ -68,9 +68,10 @@ def receivers_of(thread: str) -> list[str]:
 def tally(*, key: str, code: str, workload: str, instance: str, count: int, why: str, link: str, to: Iterable[str],
           **place: str) -> None:  # fmt: skip
     """An application's fault, counted over its instances: one message for its owner, which says how many of each."""
+    where = ":".join([*(place.get(part, "") for part in ("account", "region")), workload])
     announce(
         key=key, kind="workload", subject=f"{code} in {workload} on {instance}", body=why, link=link, to=to,
-        thread=f"workload:{workload}:{code}", workloads=[workload], after=clock.scaled(GATHER_S), **place,
+        thread=f"workload:{where}:{code}", workloads=[workload], after=clock.scaled(GATHER_S), **place,
     )  # fmt: skip
     known = Notice.objects.filter(key=key[:200]).values_list("tally", flat=True).get()
     if known.get(instance) == count:
@@ -78,8 +79,8 @@ def tally(*, key: str, code: str, workload: str, instance: str, count: int, why:
     row = Notice.objects.select_for_update().get(key=key[:200])
     row.tally = {**row.tally, instance: count}
     row.count = sum(row.tally.values())
-    where = instance if len(row.tally) == 1 else f"{len(row.tally)} instances"
-    row.subject = f"{code} in {workload} on {where}: {row.count} times"[:255]
+    on = instance if len(row.tally) == 1 else f"{len(row.tally)} instances"
+    row.subject = _clean(f"{code} in {workload} on {on}: {words.count(row.count, 'time')}")[:255]
     row.updated_at = clock.now()
     row.save(update_fields=["tally", "count", "subject", "updated_at"])
 

@@ -178,6 +178,14 @@ def test_an_applications_fault_is_counted_over_instances_for_its_owner():
     assert row.next_at > clock.now()  # told once it is known how far it reaches
 
 
+def test_a_workload_of_that_name_elsewhere_is_another_matter():
+    about = {"code": "XID_31", "workload": "llm\u202e", "why": "", "link": "", "to": [], "instance": "i-1", "count": 1}
+    for account in ("111122223333", "444455556666"):
+        outbox.tally(key=f"w-{account}", account=account, region="us-east-1", **about)
+    assert len(set(Notice.objects.values_list("thread", flat=True))) == 2
+    assert {row.subject for row in Notice.objects.all()} == {"XID_31 in llm  on i-1: 1 time"}
+
+
 def test_a_count_that_stands_writes_nothing(django_assert_num_queries):
     about = {"code": "XID_31", "workload": "llm", "why": "", "link": "", "to": [], "instance": "i-1", "count": 2}
     outbox.tally(key="w-1", **about)
