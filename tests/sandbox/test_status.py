@@ -10,6 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
+from healthboard.sandbox.control import LOST_QUEUE
 from tests.sandbox.conftest import Fleet
 
 
@@ -117,3 +118,12 @@ def test_aws_modes_are_switched_by_the_command(home):
         run("sandbox", "aws", mode)
         assert home.engine.sandbox.mode == mode
     assert "in service 20" in run("sandbox", "status")
+
+
+def test_the_queue_is_lost_and_found_by_the_command_and_other_rules_stay(home):
+    other = {"service": "ec2", "do": "delay", "delay_s": 0.0}
+    home.engine.sandbox.set_rules([other])
+    for mode, rules in (("lost", [LOST_QUEUE, other]), ("lost", [LOST_QUEUE, other]), ("ok", [other])):
+        assert f"queue is {mode}" in run("sandbox", "queue", mode)
+        assert home.engine.sandbox.rules == rules
+    home.engine.sandbox.set_rules([])
