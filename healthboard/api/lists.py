@@ -14,6 +14,7 @@ from pydantic import Field
 from healthboard.api import csv_out, schemas, views
 from healthboard.api.auth import Throttle, may_view
 from healthboard.api.errors import READ, responses
+from healthboard.cases import jobs as job_rows
 from healthboard.people import access
 from healthboard.refusals import NotFound
 
@@ -23,6 +24,7 @@ router = Router(tags=["lists"], throttle=[Throttle()])
 OneInstance = Annotated[schemas.InstanceId, Query(None)]
 CaseState = Annotated[schemas.CaseState, Query(None)]
 RepairState = Annotated[schemas.RepairState, Query(None)]
+JobState = Annotated[schemas.JobState, Query(None)]
 Word = Annotated[schemas.Name, Query(None)]
 After = Annotated[int, Query(None, ge=1, le=schemas.BIG, description="`next` of the page before")]
 OfCase = Annotated[int, Query(None, ge=1, le=schemas.BIG)]
@@ -134,6 +136,22 @@ def instances(
     if verdict:
         rows = rows.filter(verdict=verdict)
     return _page(request, rows, views.instance, "instances", after, limit, format, schemas.InstanceItem)
+
+
+@router.get("/jobs", response={200: schemas.JobList, **READ}, operation_id="list_jobs", openapi_extra=CSV)
+def jobs(
+    request: HttpRequest,
+    state: JobState = None,
+    limit: Limit = 500,
+    format: schemas.Format = schemas.Format.JSON,
+):
+    """Jobs, those that stand still first, then the larger; the rows of the page of jobs."""
+    may_view(request)
+    rows = [job for job in job_rows.read(request.auth) if state in (None, "", job.state)][:limit]
+    items = [{**job_rows.as_dict(job), "victims": job.victims} for job in rows]
+    if format == schemas.Format.CSV:
+        return csv_out.answer("jobs", list(schemas.JobItem.model_fields), items)
+    return {"items": items}
 
 
 @router.get("/instances/{pk}", response={200: schemas.InstanceDetail, **DETAIL}, operation_id="get_instance")

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
+from healthboard.cases.jobs import TABS as JOB_TABS
 from healthboard.cases.states import State as _CaseState
 from healthboard.diagnosis.signals import Action
 from healthboard.repairs.states import State as _RepairState
@@ -17,6 +18,7 @@ from healthboard.repairs.waiting import NEXT
 # as literals, since two enumerations of one name would be one schema in OpenAPI
 CaseState = Literal[tuple(str(s) for s in _CaseState)]
 RepairState = Literal[tuple(str(s) for s in _RepairState)]
+JobState = Literal[tuple(JOB_TABS)]
 BIG = 2**63 - 1
 #: text without NUL, which PostgreSQL cannot store
 Text = Annotated[str, Field(max_length=4000, pattern=r"^[^\x00]*$")]
@@ -109,6 +111,30 @@ class InstanceItem(Schema):
 class InstanceList(Schema):
     items: list[InstanceItem]
     next: int | None
+
+
+class JobItem(Schema):
+    """A set of tasks that stop together; `first_fault` is the instance of its case, `victims` those named with it."""
+
+    job: str = Field(description="empty where ECS lists none of its tasks any more and its name is not known")
+    family: str
+    account: str
+    region: str
+    state: JobState
+    since: datetime | None
+    nodes: int
+    gpus: int
+    idle_nodes: int
+    idle_gpus: int
+    case: int | None
+    code: str
+    first_fault: str
+    victims: list[str]
+    why: str
+
+
+class JobList(Schema):
+    items: list[JobItem]
 
 
 class Step(Schema):

@@ -17,7 +17,7 @@ from django.db.models import Count, Max, Min, Q, Sum
 from healthboard import clock, words
 from healthboard.cases.models import Case
 from healthboard.diagnosis import catalogue
-from healthboard.fleet.models import Instance, JobStop, Task
+from healthboard.fleet.models import Account, Instance, JobStop, Task
 from healthboard.people import access
 
 #: a job stopped because of a fault if it did so within these times before and after the first evidence
@@ -49,6 +49,7 @@ class Job:
     held: int  # GPUs that its tasks hold now
     since: datetime | None  # of what `state` says
     state: str = ""
+    account: str = ""  # its number
     case: Case | None = None  # the one with the first fault
     more: list[Case] = field(default_factory=list)
     victims: list[str] = field(default_factory=list)
@@ -94,7 +95,9 @@ def read(user: Any) -> list[Job]:
     named = {case.pk for job in found if job.state == "still" for case in [job.case, *job.more] if case}
     found += [_nameless(case) for case in cases if case.victims and case.pk not in named]
     found = [job for job in found if job.state != "ended" or (job.since and job.since > now - SHOWN)]
-    order = list(TABS)
+    order, accounts = list(TABS), dict(Account.objects.values_list("pk", "account_id"))
+    for job in found:
+        job.account = accounts.get(job.place[0], "")
     return sorted(_count(user, found), key=lambda job: (order.index(job.state), -job.idle_gpus, -job.gpus, job.name))
 
 
@@ -156,7 +159,7 @@ def _nameless(case: Case) -> Job:
     """A job that is known by its root and victims alone."""
     nodes = dict.fromkeys([case.instance.instance_id, *map(str, case.victims)], 0)
     family = ", ".join(str(row.get("workload", "")) for row in case.plan.get("tasks", []))
-    job = Job("", family, (case.account_id, case.region), nodes, 0, 0, case.evidence_at, "still", case)
+    job = Job("", family, (case.account_id, case.region), nodes, 0, 0, case.evidence_at, "still", case=case)
     job.victims = list(case.victims)
     return job
 
@@ -211,6 +214,7 @@ def as_dict(job: Job) -> dict[str, Any]:
     return {
         "job": job.name,
         "family": job.family,
+        "account": job.account,
         "region": job.place[1],
         "state": job.state,
         "since": job.since,

@@ -186,3 +186,21 @@ def test_the_description_names_every_operation_and_its_refusals(client):
     assert {"200", "400", "401", "403", "404", "409", "413", "415", "422", "429"} == set(decide["responses"])
     states = {p["name"]: p["schema"] for p in operations["/api/v1/repairs", "get"]["parameters"]}["state"]
     assert "ASKING" in states["enum"]
+
+
+def test_jobs_are_the_rows_of_the_page_and_end_at_ones_pools(calling):
+    nodes = [factories.instance() for _ in range(2)]
+    for node in nodes:
+        factories.task(node, job="run-7", gpus=8)
+    case = factories.case(nodes[0], code="XID_79", verdict="HARDWARE", victims=[nodes[1].instance_id])
+    [item] = calling("viewer").get("/jobs").json()["items"]
+    assert (item["job"], item["state"], item["account"], item["idle_gpus"]) == ("run-7", "still", "111122223333", 16)
+    assert (item["case"], item["first_fault"], item["victims"]) == (
+        case.pk,
+        nodes[0].instance_id,
+        [nodes[1].instance_id],
+    )
+    assert calling("viewer").get("/jobs", state="running").json()["items"] == []
+    assert calling("viewer").get("/jobs", state="nonsense").status_code == 422
+    assert ",run-7," in "," + calling("viewer").get("/jobs", format="csv").content.decode().splitlines()[1]
+    assert calling("viewer", pool="infer").get("/jobs").json()["items"] == []

@@ -56,7 +56,8 @@ schema = schemathesis.openapi.from_wsgi(
 )  # fmt: skip
 def test_every_answer_is_a_documented_one(case, world):
     token = world["node" if "/node/" in case.operation.path else "person"]
-    headers = {"Authorization": f"Bearer {token}"}
+    # the client that schemathesis has for WSGI asks for compressed answers and cannot read them
+    headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
     left_out = _left_out(case)
     answer = case.call_and_validate(headers=headers, excluded_checks=[negative_data_rejection] if left_out else [])
     if left_out and case.method == "GET":

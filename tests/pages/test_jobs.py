@@ -111,7 +111,8 @@ def test_victims_whose_job_is_not_known_are_told_all_the_same(nodes, log_in):
     make.case(nodes[0], code="XID_79", verdict="HARDWARE", victims=[nodes[1].instance_id])
     client = log_in("viewer")
     assert [(job.name, job.idle_nodes) for job in _rows(client)] == [("", 2)]
-    assert b"a job that ECS lists no more" in client.get("/jobs/").content
+    text = client.get("/jobs/").content.decode()
+    assert "a job that ECS lists no more" in text
 
 
 def test_only_ones_own_pools_are_shown(nodes, log_in):
