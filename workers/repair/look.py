@@ -84,6 +84,8 @@ def _look_at(instance: Instance) -> Look:
     try:
         answer = ec2.describe_instances(InstanceIds=[instance.instance_id])
         found = [i for r in answer["Reservations"] for i in r["Instances"]]
+        if not found or not found[0].get("State", {}).get("Name"):
+            raise AwsTrouble("DescribeInstances tells neither the instance nor that there is none")
     except ClientError as error:
         if error.response["Error"].get("Code") not in NOT_FOUND:
             raise AwsTrouble(f"DescribeInstances: {error.response['Error'].get('Code')}") from error
