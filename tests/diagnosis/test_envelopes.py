@@ -80,7 +80,8 @@ _ANY = st.recursive(
 _FIELDS = st.sampled_from(
     ["id", "detail-type", "source", "account", "region", "time", "resources", "detail", "ec2InstanceId", "version",
      "instance-id", "healthChecks", "updatedAt", "affectedEntities", "eventDescription", "state", "agentConnected",
-     "capacity-reservation-id", "containerInstanceArn", "eventTypeCode"]
+     "capacity-reservation-id", "containerInstanceArn", "eventTypeCode", "availabilityZone", "startTime", "endTime",
+     "lastStatus", "stopCode", "stoppedReason", "containers"]
 )  # fmt: skip
 
 
