@@ -257,7 +257,8 @@ class Gpu(Place):
         indexes = [
             models.Index(
                 fields=["account", "serial"], name="gpu_condemned", condition=models.Q(condemned_at__isnull=False)
-            )
+            ),
+            models.Index(fields=["uuid"], name="gpu_uuid_begins", opclasses=["varchar_pattern_ops"]),  # the search
         ]
 
     def __str__(self) -> str:
