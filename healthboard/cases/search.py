@@ -14,9 +14,10 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from healthboard import words
+from healthboard.cases import jobs
 from healthboard.cases.models import Case
 from healthboard.diagnosis import catalogue
-from healthboard.fleet.models import Gpu, Instance, Task
+from healthboard.fleet.models import Gpu, Instance, JobStop, Task
 from healthboard.people import access
 
 #: hits of one kind that are listed
@@ -144,6 +145,11 @@ def _work(user: Any, live: QuerySet[Instance], text: str) -> Iterator[Hit]:
         rows = tasks.filter(**{f"{column}__iexact": text}).exclude(**{column: ""}).order_by(column)
         for name, count in rows.values_list(column).annotate(n=Count("instance", distinct=True))[:MOST]:
             yield _table(kind, name, count, **{kind: name})
+    if JobStop.objects.filter(name__iexact=text).exists():  # ECS lists its tasks no more
+        for job in jobs.read(user):
+            if job.name.lower() == text.lower() and not job.running:
+                query = urlencode({"tab": job.state, "q": job.name})
+                yield Hit("job", job.name, f"{reverse('jobs')}?{query}", words.JOB_STATES[job.state].word)
     if len(text) < 3:
         return
     rows = tasks.filter(workload__name__icontains=text).exclude(workload__name__iexact=text).order_by("workload__name")

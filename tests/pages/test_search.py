@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from healthboard.cases.search import search
+from healthboard.fleet.models import JobStop
 from tests import factories as make
 
 HOSTILE = "<script>alert(1)</script>"
@@ -109,3 +110,15 @@ def test_the_search_asks_the_same_whatever_there_is(home, log_in):
     for n in range(3, 30):
         make.task(make.instance(home), make.workload(f"serve-{n}"))
     assert count() == few <= 45
+
+
+def test_a_job_that_stopped_is_found_though_ecs_lists_it_no_more(fleet, log_in):
+    on = fleet[1]
+    JobStop.objects.create(
+        account=on.account, region=on.region, cluster=on.cluster, name="llm/run-7", nodes={on.instance_id: 8}, left=0,
+        at=make.ago(60),
+    )  # fmt: skip
+    where = log_in("viewer").get("/find/?q=LLM/run-7")["Location"]
+    assert where == "/jobs/?tab=ended&q=llm%2Frun-7"
+    assert [job.name for job in log_in("viewer").get(where).context["rows"]] == ["llm/run-7"]
+    assert log_in("viewer", pool="infer").get("/find/?q=llm/run-7").context["hits"] == []
