@@ -149,6 +149,12 @@ def test_what_aws_does_not_tell_is_no_room_and_no_want_of_it(db, drives):
         return getattr(found, "why", "") or getattr(found, "note", "")
 
     assert said() == "nothing forbids it"
+    for how in ({"do": "empty"}, {"do": "fields", "fields": ["State"]}):
+        drive.rules({"operation": "DescribeInstances", "times": 1, **how})
+        with pytest.raises(AwsTrouble, match="DescribeInstances tells neither"):
+            _ = Run(drive.repair(machine)).look
+    drive.rules({"operation": "DescribeInstances", "do": "error", "code": "InvalidInstanceID.NotFound", "times": 1})
+    assert Run(drive.repair(machine)).look.state == "", "that is an answer, though it proves nothing for a while"
     drive.rules(
         {"operation": "DescribeInstanceAttribute", "do": "fields", "fields": ["DisableApiTermination"], "times": 1}
     )
