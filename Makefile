@@ -37,7 +37,7 @@ safety: $(STAMP)
 	@exec $(BIN)/python -m tests.safety.run $(ARGS)
 
 safety-seeded: $(STAMP)
-	@SAFETY_SEEDED=$${SAFETY_SEEDED:-1} exec $(BIN)/python -m pytest -q tests/safety
+	@SAFETY_SEEDED=$${SAFETY_SEEDED:-1} exec $(BIN)/python -m pytest -q tests/safety/test_seeded.py
 
 # The pictures of docs/tour.md, from a real sandbox with faults in it; a few minutes.
 screenshots: $(STAMP)

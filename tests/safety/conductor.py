@@ -136,10 +136,10 @@ class Conductor(driver.Drive):
     def current(self) -> workers.Spare:
         return self.workers[-1]
 
-    def wait(self, queue: str) -> None:
-        """Until every message that stands in `queue` was handled, by whichever worker is there."""
+    def wait(self, queue: str, within: float = WAIT_S) -> None:
+        """Until every message that stands in `queue` was handled, by whichever worker is there. Raises Stuck."""
         number = self._barrier(queue)
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + within
         while True:
             alive = tuple(w.fd for w in self.workers if w.running and not w.stopped)
             report = self.board.hear(min(end - time.monotonic(), 3.0), alive)
@@ -156,7 +156,7 @@ class Conductor(driver.Drive):
             elif report is None:  # the message may have been lost with its broker
                 number = self._barrier(queue)
             if time.monotonic() > end:
-                raise Stuck(f"{queue} was not handled within {WAIT_S:.0f} s")
+                raise Stuck(f"{queue} was not handled within {within:.0f} s")
 
     def _lives(self, worker: workers.Spare) -> bool:
         worker.look()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.safety.ledger import Ledger
-from tests.safety.plan import FLOWS, ROWS, Row
+from tests.safety.plan import FLOWS, ROWS, SECONDS, Row
 
 #: fault points' classes of a flow before any was recorded, as they mostly are: for a first estimate
 USUAL = {flow: {f"class {n}": [[f"|call Name{n % 24}||before", 1]] for n in range(65)} for flow in FLOWS}
@@ -18,7 +18,7 @@ def table(ledger: Ledger, by: str, jobs: int) -> str:
         trials, runs = _trials(ledger, by, name)
         planned = sum(1 for _ in row.specs(classes))
         left = _left(row, planned, trials, runs)
-        each = ledger.seconds(name) or row.seconds
+        each = ledger.seconds(name) or SECONDS.get(name, 6.0)
         minutes = left * each / jobs / 60
         total += minutes
         lines.append(

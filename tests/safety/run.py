@@ -141,10 +141,12 @@ def main() -> int:
     if given.plan:
         print(estimate.table(ledger, engine(), given.jobs))
         return 0
-    if not given.report:
-        bad = _call(ledger, given)
-    kept.save(ledger, engine())
-    report.write(ledger, engine())
+    try:
+        if not given.report:
+            bad = _call(ledger, given)
+    finally:  # also of a call that was ended
+        kept.save(ledger, engine())
+        report.write(ledger, engine())
     return 1 if bad else 0
 
 

@@ -9,12 +9,14 @@ import redis
 
 from tests.safety import checks
 from tests.safety.board import DELIVERIES, ENDED, STARTED
-from tests.safety.conductor import Conductor, seeded, send
+from tests.safety.conductor import WAIT_S, Conductor, Stuck, seeded, send
 from tests.safety.flows import Flow
 
 LOST, LATE, DOUBLED = 0.2, 0.2, 0.35
 COPIES, MOST_LATE = 5, 6
 EMPTIED = 0.04
+#: real seconds in which neither of two workers takes a message, though there are some
+DEAF_S = 20.0
 
 
 class Broker:
@@ -24,6 +26,7 @@ class Broker:
         self.conductor, self.rng = conductor, seeded("T4", spec["flow"], spec["seed"])
         self.late: list[tuple[float, str, tuple[Any, ...]]] = []
         self.restart_at = conductor.offset + self.rng.randrange(3, 30) if spec["point"] == "restarted" else None
+        self.restarted = False
         self.spoiled = 0
 
     def sweep(self) -> None:
@@ -51,11 +54,25 @@ class Broker:
         if self.rng.random() < EMPTIED:
             redis.Redis.from_url(self.conductor.site.redis).flushall()
         if self.restart_at is not None and now >= self.restart_at:
-            self.restart_at = None
+            self.restart_at, self.restarted = None, True
             self._restart()
         for queue in ("repair", "verify"):
-            self.conductor.wait(queue)
+            self._handled(queue)
         idle(self.conductor)
+
+    def _handled(self, queue: str) -> None:
+        """After a restart of the broker workers may stay connected and take nothing more. The supervisor replaces them."""
+        try:
+            self.conductor.wait(queue, DEAF_S if self.restarted else WAIT_S)
+        except Stuck:
+            if not self.restarted:
+                raise
+            self.restarted = False
+            for worker in self.conductor.workers:
+                worker.end()
+            self.conductor.worker()
+            self.conductor.worker()
+            self.conductor.wait(queue)
 
     def _restart(self) -> None:
         """Nothing that stood in it is there afterwards."""
@@ -67,7 +84,7 @@ class Broker:
 def idle(conductor: Conductor) -> None:
     board, end = conductor.board, time.monotonic() + 10
     while time.monotonic() < end and any(
-        board.get(STARTED, w.number) != board.get(ENDED, w.number) for w in conductor.workers
+        board.get(STARTED, w.number) != board.get(ENDED, w.number) for w in conductor.workers if not w.ended
     ):
         time.sleep(0.002)
 
