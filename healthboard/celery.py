@@ -94,5 +94,5 @@ app.conf.update(
         for name, (task, seconds) in TICKS.items()
     },
     beat_schedule_filename=str(config.run_dir() / "beat-schedule"),
-    imports=[f"workers.{stage}.tasks" for stage in STAGES],
+    imports=[*(f"workers.{stage}.tasks" for stage in STAGES), "workers.hearing"],
 )

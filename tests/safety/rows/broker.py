@@ -11,12 +11,13 @@ from tests.safety import checks
 from tests.safety.board import DELIVERIES, ENDED, STARTED
 from tests.safety.conductor import WAIT_S, Conductor, Stuck, seeded, send
 from tests.safety.flows import Flow
+from workers.hearing import DEAF_S
 
 LOST, LATE, DOUBLED = 0.2, 0.2, 0.35
 COPIES, MOST_LATE = 5, 6
 EMPTIED = 0.04
-#: real seconds in which neither of two workers takes a message, though there are some
-DEAF_S = 20.0
+#: real seconds in which workers that take no message any more notice it, and are gone
+GONE_S = DEAF_S + 30
 
 
 class Broker:
@@ -61,15 +62,15 @@ class Broker:
         idle(self.conductor)
 
     def _handled(self, queue: str) -> None:
-        """After a restart of the broker workers may stay connected and take nothing more. The supervisor replaces them."""
+        """After a restart of the broker workers may stay deaf, and end themselves. The supervisor starts others."""
         try:
-            self.conductor.wait(queue, DEAF_S if self.restarted else WAIT_S)
+            self.conductor.wait(queue, GONE_S if self.restarted else WAIT_S)
         except Stuck:
             if not self.restarted:
                 raise
             self.restarted = False
-            for worker in self.conductor.workers:
-                worker.end()
+            if any(worker.running for worker in self.conductor.workers):
+                raise
             self.conductor.worker()
             self.conductor.worker()
             self.conductor.wait(queue)
