@@ -70,7 +70,8 @@ def inject(world: World, instance: Instance, code: str, gpu: int | None = None) 
     record = {"code": code, "gpu": index, "at": now, "id": uuid.uuid4().hex}
     others = [f for f in instance.faults if (f["code"], f["gpu"]) != (code, index)]
     instance.faults = [*others, record]
-    instance.recorder_due = True
+    if "zone_issue" not in fault.flags:  # of that the machine itself knows nothing
+        instance.recorder_due = True
     if "event" in fault.flags:
         event = {
             **EVENT,

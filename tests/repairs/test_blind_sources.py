@@ -85,5 +85,5 @@ def test_a_lost_queue_is_blind_and_a_notice_of_a_zone_is_no_fault_of_a_machine(f
     ask(fleet, "queue", mode="ok")
     Source.objects.update(attempted_at=None)
     assert events.collect(*place) and notices.get().closed_at is not None
-    assert not HealthEvent.objects.exists() and fleet.case(machine) is None
+    assert not HealthEvent.objects.filter(code="AWS_HEALTH_EVENT").exists() and fleet.case(machine) is None
     assert not sight.blind(Source.objects.get(name="events"), clock.now())
