@@ -59,8 +59,8 @@ def fill(instances: int, *, days: int = 30, seed: int = 1, add: bool = False) ->
         put_to_work(members, rng, now)
         fresh += left
     present = Present(rows, reader, rng, people, now, instances)
-    opened = present.fill(fresh)
     live = [one for members in pools for one in members]
+    opened = present.fill(fresh, live)
     for one in live:
         fault = present.faults.get(id(one))
         rows.instances.append(one.row)

@@ -9,6 +9,7 @@ from typing import Any
 
 from healthboard.audit.record import digest
 from healthboard.cases.models import Case
+from healthboard.fleet.models import JobStop
 from healthboard.people.actors import POLICY, WORKER, Actor
 from healthboard.repairs.models import Breaker
 from healthboard.seed import cases, repairs, signals
@@ -36,15 +37,16 @@ class Present:
     size: int
     faults: dict[int, Fault] = field(default_factory=dict)  # by id of the machine: what its readings tell
 
-    def fill(self, fresh: list[Machine]) -> list[tuple[Case, Fault]]:
-        """Takes machines out of `fresh`; returns the cases whose plans are to be built once the fleet is written."""
+    def fill(self, fresh: list[Machine], live: list[Machine]) -> list[tuple[Case, Fault]]:
+        """Takes machines out of `fresh`, those of `live` that have no story yet; returns the cases whose plans are to
+        be built once the fleet is written."""
         made = []
         for code, stage, share, fewest in OPEN:
             for _ in range(max(fewest, round(self.size * share))):
                 if found := self._open(fresh, code, stage):
                     made.append(found)
         made += self._storm(fresh)
-        self._aftermath(fresh, [fault for _, fault in made])
+        self._aftermath(fresh, live, [fault for _, fault in made])
         for code, share in QUIET:
             for _ in range(max(1, round(self.size * share))):
                 if one := self._take(fresh, lambda m: m.row.owner != "ECS"):
@@ -70,9 +72,13 @@ class Present:
         managed = stage == "OBSERVED"
         repaired = stage in ("RUNNING", "ASKING")
         used = {repair.pool.name for repair in self.rows.repairs if repair.closed_at is None} if repaired else set()
-        one = self._take(
-            fresh, lambda m: (m.row.owner == "ECS") is managed and bool(m.tasks) and m.row.pool.name not in used
-        )
+
+        def fits(m: Machine) -> bool:
+            return (m.row.owner == "ECS") is managed and bool(m.tasks) and m.row.pool.name not in used
+
+        stops = stage == "RUNNING" and not self.rows.stops  # one that a job rests on
+        one = self._take(fresh, lambda m: fits(m) and m.tasks[0].job) if stops else None
+        one = one or self._take(fresh, fits)
         if one is None:
             return None
         at = self.now - timedelta(minutes=self.rng.uniform(4, 200 if not repaired else 12))
@@ -97,7 +103,8 @@ class Present:
         allowed = fault.judged.mode == "auto" and fault.seen.assessment.may_act
         actor = POLICY if allowed else self.rng.choice(self.people)
         repair = repairs.begin(fault, self.rows, case.opened_at + timedelta(seconds=2), actor)
-        at = repairs.walk(repair, self.rows, self.rng, fault.one.home.size, until="tasks")
+        until = "replacement" if repair.action == "REPLACE" else "tasks"
+        at = repairs.walk(repair, self.rows, self.rng, fault.one.home.size, until=until)
         cases.decide(
             case, self.rows, "auto" if allowed else "approve", repair.opened_at, actor, repair=repair,
             outcome="DONE" if allowed else "PENDING",
@@ -146,15 +153,23 @@ class Present:
             held.append((case, fault))
         return held
 
-    def _aftermath(self, fresh: list[Machine], faults: list[Fault]) -> None:
+    def _aftermath(self, fresh: list[Machine], live: list[Machine], faults: list[Fault]) -> None:
         """Mates of a job whose one node broke: their tasks stop, and their kernels say only that."""
         root = next((f for f in faults if f.code == "XID_79" and f.one.tasks and f.one.tasks[0].job), None)
         if root is None:
             return
         job = root.one.tasks[0].job
-        mates = [m for m in fresh if m.tasks and m.tasks[0].job == job]
+        mates = [m for m in live if m.tasks and m.tasks[0].job == job and m is not root.one]
         for mate in mates:
-            fresh.remove(mate)
-            self._read(mate, "XID_45", root.at + timedelta(seconds=self.rng.uniform(2, 40)))
+            if mate in fresh:
+                fresh.remove(mate)
+                self._read(mate, "XID_45", root.at + timedelta(seconds=self.rng.uniform(2, 40)))
         case = next(case for case in self.rows.cases if case.instance is root.one.row)
         case.victims = sorted(mate.row.instance_id for mate in mates)
+        nodes = {one.row.instance_id: sum(task.gpus for task in one.tasks) for one in (root.one, *mates)}
+        place = {"account": root.one.row.account, "region": root.one.row.region, "cluster": root.one.row.cluster}
+        family = root.one.tasks[0].family
+        at = root.at + timedelta(seconds=45)
+        self.rows.stops.append(JobStop(**place, name=job, family=family, nodes=nodes, left=0, at=at))
+        for one in (root.one, *mates):  # its tasks have stopped together
+            one.tasks, one.row.tasks_running = [], 0

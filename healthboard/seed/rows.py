@@ -18,6 +18,7 @@ from healthboard.fleet.models import (
     HealthEvent,
     Instance,
     Interval,
+    JobStop,
     Pool,
     Source,
     Task,
@@ -55,6 +56,7 @@ class Rows:
     instances: list[Instance] = field(default_factory=list)
     gpus: list[Gpu] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
+    stops: list[JobStop] = field(default_factory=list)
     events: list[HealthEvent] = field(default_factory=list)
     heads: list[Head] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Rows:
         Instance.objects.bulk_create(self.instances, batch_size=BATCH)
         Gpu.objects.bulk_create(self.gpus, batch_size=BATCH)
         Task.objects.bulk_create(self.tasks, batch_size=BATCH)
+        JobStop.objects.bulk_create(self.stops)
         HealthEvent.objects.bulk_create(self.events, batch_size=BATCH)
         Head.objects.bulk_create(self.heads, batch_size=BATCH)
         Interval.objects.bulk_create(self.intervals, batch_size=BATCH)

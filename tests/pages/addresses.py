@@ -21,9 +21,10 @@ def every() -> dict[str, str]:
 
     Addresses that only take a POST are among them: they answer 405.
     """
-    case = Case.objects.filter(instance__isnull=False).order_by("closed_at", "pk").first()
+    cases = Case.objects.filter(instance__isnull=False).order_by("pk")
+    case = cases.filter(state="WAITING").first() or cases.first()
     group = Case.objects.filter(instance=None, breaker__isnull=False).first()
-    repair = Repair.objects.order_by("-closed_at", "-pk").last()
+    repair = Repair.objects.filter(closed_at=None).order_by("pk").first() or Repair.objects.first()
     condemned = Gpu.objects.filter(condemned_at__isnull=False).first()
     rows = {
         "cases": case and case.pk, "instances": case and case.instance_id, "repairs": repair and repair.pk,

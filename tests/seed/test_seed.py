@@ -12,7 +12,7 @@ from healthboard.audit import chain
 from healthboard.audit.models import AuditRow
 from healthboard.cases.invariants import check
 from healthboard.cases.models import Case, Evidence
-from healthboard.fleet.models import Gpu, Instance, Interval, Task
+from healthboard.fleet.models import Gpu, Instance, Interval, JobStop, Task
 from healthboard.policies.versions import ensure_default
 from healthboard.repairs.models import Repair
 from healthboard.seed.fill import Refused, fill
@@ -43,7 +43,9 @@ def test_it_breaks_no_invariant_and_every_row_is_sealed():
     assert live.count() == 60 and Gpu.objects.filter(instance__in=live).count() == 480
     assert set(Case.objects.values_list("state", flat=True)) >= {"WAITING", "DECIDED", "SNOOZED", "CLOSED", "HELD"}
     assert set(Repair.objects.values_list("state", flat=True)) == {"RUNNING", "ASKING", "SUCCEEDED"}
-    assert Task.objects.exclude(job="").exists() and Interval.objects.filter(value="lost").exists()
+    stop = JobStop.objects.get()
+    assert len(stop.nodes) > 1 and not Task.objects.filter(job=stop.name).exists()
+    assert Task.objects.filter(workload__kind="SERVICE").exists() and Interval.objects.filter(value="lost").exists()
     # that each piece of evidence is decided again as it was is checked after every test; here there must be some
     assert Evidence.objects.exclude(inputs={}).count() == Case.objects.exclude(instance=None).count()
 
