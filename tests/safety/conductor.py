@@ -151,7 +151,7 @@ class Conductor(driver.Drive):
                 for told in list(self.reached):
                     told(worker)
                 number = self._barrier(queue)
-            elif report is None and not any(w.running and not w.stopped and self._lives(w) for w in self.workers):
+            elif report is None and not any([self._lives(w) for w in self.workers if w.running and not w.stopped]):
                 raise Stuck("no worker is left")
             elif report is None:  # the message may have been lost with its broker
                 number = self._barrier(queue)

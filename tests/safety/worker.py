@@ -99,6 +99,7 @@ def own_clients() -> None:
 def _become(board: Board, number: int, order: dict[str, Any], log: Path) -> None:
     global _me
     from tests.safety.points import Points
+    from workers import hearing
 
     _me = (board, number)
     out = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
@@ -106,6 +107,7 @@ def _become(board: Board, number: int, order: dict[str, Any], log: Path) -> None
     os.dup2(out, 2)
     virtual_time(board)
     own_clients()
+    hearing.DEAF_S = order.get("deaf", hearing.DEAF_S)
     if skew := order.get("skew"):
         host = time.time
         time.time = lambda: host() + skew

@@ -11,12 +11,13 @@ from tests.safety import checks
 from tests.safety.board import DELIVERIES, ENDED, STARTED
 from tests.safety.conductor import WAIT_S, Conductor, Stuck, seeded, send
 from tests.safety.flows import Flow
-from workers.hearing import DEAF_S
 
 LOST, LATE, DOUBLED = 0.2, 0.2, 0.35
 COPIES, MOST_LATE = 5, 6
 EMPTIED = 0.04
-#: real seconds in which workers that take no message any more notice it, and are gone
+#: real seconds after which a worker that takes no message any more notices it here, so that nobody waits for long
+DEAF_S = 10.0
+#: and in which it is gone
 GONE_S = DEAF_S + 30
 
 
@@ -71,8 +72,8 @@ class Broker:
             self.restarted = False
             if any(worker.running for worker in self.conductor.workers):
                 raise
-            self.conductor.worker()
-            self.conductor.worker()
+            self.conductor.worker(deaf=DEAF_S)
+            self.conductor.worker(deaf=DEAF_S)
             self.conductor.wait(queue)
 
     def _restart(self) -> None:
@@ -93,8 +94,8 @@ def idle(conductor: Conductor) -> None:
 def run(conductor: Conductor, flow: Flow, spec: dict[str, Any]) -> dict[str, Any]:
     broker = Broker(conductor, spec)
     conductor.sweep = broker.sweep  # type: ignore[method-assign]
-    conductor.worker()
-    conductor.worker()
+    conductor.worker(deaf=DEAF_S)
+    conductor.worker(deaf=DEAF_S)
     conductor.finish(flow.within_s)
     return {
         "broken": checks.after(conductor, flow), "reached": broker.spoiled, "recovery": 0,
