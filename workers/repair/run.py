@@ -165,12 +165,13 @@ class Run:
                 outcome = "unknown"  # a 500 may come after the effect
         except BotoCoreError as error:
             outcome, detail = "unknown", str(error)
-        lifecycle.answered(self.repair, call, outcome, detail)
         failed = outcome == "unknown" or bool(PASSING.search(outcome))
-        aws_answers.note(
-            self.instance.account, self.instance.region, good=int(not failed), bad=int(failed),
-            error=f"{operation}: {outcome}" if failed else "",
-        )  # fmt: skip
+        with transaction.atomic():  # counted under the same claim: a worker that has lost it writes nothing
+            lifecycle.answered(self.repair, call, outcome, detail)
+            aws_answers.note(
+                self.instance.account, self.instance.region, good=int(not failed), bad=int(failed),
+                error=f"{operation}: {outcome}" if failed else "",
+            )  # fmt: skip
         return outcome, answer or {"message": detail}
 
 
