@@ -32,14 +32,15 @@ class Hearing:
 
     def __init__(self, waiting: Callable[[], int], tick: Callable[[], float] = time.monotonic) -> None:
         self.waiting, self.tick = waiting, tick
-        self.heard = tick()
+        self.heard = self.looked = tick()
 
     def received(self, **_: Any) -> None:
         self.heard = self.tick()
 
     def deaf(self) -> bool:
         """Messages waited at two looks in a row or more, for long, and none was taken. A task that runs is no deafness."""
-        if state.active_requests or not self._some_wait():
+        stood, self.looked = self.tick() - self.looked > 3 * EVERY_S, self.tick()
+        if stood or state.active_requests or not self._some_wait():  # nobody hears while all stands still
             self.heard = self.tick()
         return self.tick() - self.heard > DEAF_S
 

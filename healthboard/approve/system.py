@@ -17,8 +17,7 @@ from healthboard import clock, queues, versions
 from healthboard.approve.by_hand import LENGTHS
 from healthboard.approve.context import frame
 from healthboard.approve.web import actor_of, log_in_again, see_other
-from healthboard.cases import alarm, answers
-from healthboard.cases.models import Case
+from healthboard.cases import alarm, answers, groups
 from healthboard.celery import TICKS, every
 from healthboard.fleet import aws_notices
 from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source, Workload
@@ -185,7 +184,7 @@ def release_breaker(request: HttpRequest, pk: int) -> HttpResponse:
     """A breaker of a group case is released with the case, so that its members go their way."""
 
     def act() -> None:
-        group = Case.objects.filter(breaker=pk, instance=None, closed_at=None).first()
+        group = groups.holding(pk)
         if group is not None:
             answers.release(group.pk, actor=actor_of(request), reason=_reason(request))
         else:

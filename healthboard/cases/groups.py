@@ -57,7 +57,7 @@ def _group_of(
     breaker = brakes.open_breaker(
         account=account, region=region, kind="CORRELATED", scope_kind=kind, scope=value, why=why, actor=actor
     )
-    group = breaker.cases.filter(instance=None, state__in=OPEN).first()
+    group = holding(breaker.pk)
     if group is None and part_of is not None:
         spread = Case.objects.select_for_update().get(pk=part_of.pk)
         if spread.open and spread.breaker_id:
@@ -96,6 +96,12 @@ def _spread(group: Case, breaker: Any, why: str, members: list[Case], actor: Act
             subject=f"It has spread to {breaker.where}: {group.title}",
         )  # fmt: skip
     return group
+
+
+def holding(breaker_id: int) -> Case | None:
+    """The open case that a breaker belongs to, be it of the scope that it was seen in first or of one it spread to."""
+    open_groups = Case.objects.filter(instance=None, state__in=OPEN).exclude(breaker=None).order_by("pk")
+    return next((group for group in open_groups if breaker_id in breakers_of(group)), None)
 
 
 def breakers_of(group: Case) -> list[int]:

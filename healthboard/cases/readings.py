@@ -11,7 +11,7 @@ from healthboard import clock
 from healthboard.cases import evidence, groups, lifecycle, telling
 from healthboard.cases import plan as plans
 from healthboard.cases.judge import Judgement, judge
-from healthboard.cases.models import Case, Decision
+from healthboard.cases.models import BY_HAND, Case, Decision
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.signals import Assessment, Verdict
 from healthboard.fleet.models import Instance, Owner
@@ -37,7 +37,8 @@ def apply_reading(instance: Instance, seen: Reread) -> Case | None:
     if a.verdict in BAD:
         if case is None:
             return None if _ended_by_repair(instance) or _answered_before(instance, a) else _open(instance, seen)
-        return _update(case, instance, seen)
+        if not (case.by_hand and _answered_before(instance, a)):  # what a person dismissed takes no other case over
+            return _update(case, instance, seen)
     if a.verdict == Verdict.WORKLOAD:
         _tell_workload(instance, seen)
     if case is not None and case.by_hand:
@@ -78,6 +79,8 @@ def _update(case: Case, instance: Instance, seen: Reread) -> Case:
         fields = {k: fields[k] for k in ("verdict", "code", "codes", "gpu", "title", "why", "may_act", "clear_since")}
         fields["evidence_hash"] = new_hash
         fresh = case.plan
+    if case.by_hand and not _stopped_by_person(case):
+        fields["evidence_at"] = clock.now()  # its evidence begins here, and counts as such when many are compared
     changes = _changes(case, fields, fresh)
     if new_hash != case.evidence_hash:
         changes.append("the evidence")
@@ -160,7 +163,7 @@ def _route(case: Case, instance: Instance, seen: Reread, judged: Judgement) -> N
         return
     names = [w.name for w in seen.workloads]
     breaker = next((b for b in brakes.breakers_for(instance, names) if b.kind == "CORRELATED"), None)
-    if breaker and judged.mode != "observe" and (group := breaker.cases.filter(instance=None).first()):
+    if breaker and judged.mode != "observe" and (group := groups.holding(breaker.pk)):
         if case.state != State.HELD:
             groups.join(case, group, WORKER)
         return
@@ -246,8 +249,10 @@ def _ended_by_repair(instance: Instance) -> bool:
 
 
 def _answered_before(instance: Instance, a: Assessment) -> bool:
-    """True where a person dismissed exactly this and nothing new has happened since."""
-    last = Case.objects.filter(instance=instance, state=State.CLOSED).order_by("-closed_at").first()
+    """True where a person dismissed exactly this and nothing new has happened since; what people asked for by hand
+    meanwhile says nothing about it."""
+    closed = Case.objects.filter(instance=instance, state=State.CLOSED).exclude(code=BY_HAND)
+    last = closed.order_by("-closed_at").first()
     if last is None or last.resolution != Resolution.DISMISSED:
         return False
     known = {(f.get("code"), f.get("gpu")) for e in last.evidence.all() for f in e.assessment.get("findings", [])}
@@ -289,10 +294,10 @@ def _instance_gone(case: Case, instance: Instance) -> Case:
 
 
 def _tell_workload(instance: Instance, seen: Reread) -> None:
-    for finding in seen.assessment.findings:
-        if finding.verdict != Verdict.WORKLOAD:
-            continue
-        for workload in seen.workloads or ():
+    """In one order of workloads and codes: the nodes of a job tell of the same notices at the same time."""
+    found = sorted((f for f in seen.assessment.findings if f.verdict == Verdict.WORKLOAD), key=lambda f: f.code)
+    for workload in sorted(seen.workloads or (), key=lambda w: w.pk):
+        for finding in found:
             hour = f"{finding.last or clock.now():%Y-%m-%dT%H}"  # told anew only where it happened anew
             outbox.tally(
                 key=f"workload-{workload.pk}-{finding.code}-{hour}", code=finding.code, workload=workload.name,

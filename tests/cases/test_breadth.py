@@ -186,6 +186,10 @@ def test_a_storm_that_spreads_stays_one_case_and_holds_both_scopes(time, admin):
     assert group.title.startswith("11 instances of pool solo") and also.where in group.title
     assert [one["id"] for one in group.plan["also"]] == [also.pk] and also.released_at is None
     assert Notice.objects.filter(key=f"correlated-{group.pk}-{also.pk}").get().count == 1
+    late = scene.machine(others[0].pool, zone=ZONE)
+    show([late], "XID_119", 5)
+    late = scene.read(late)
+    assert (late.state, late.parent) == ("HELD", group), "what fails there now is held at once"
     answers.release(group.pk, actor=admin, reason="the driver is fixed")
     assert not Breaker.objects.filter(released_at=None).exists(), "one release for all that it holds"
     breadth.look()

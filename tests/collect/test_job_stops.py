@@ -57,6 +57,17 @@ def test_losing_one_node_after_the_other_keeps_the_first_moment_and_all_nodes(to
     assert (stop.left, stop.at, len(stop.nodes)) == (0, first.at, 3)
 
 
+def test_what_is_lost_long_after_is_a_stop_of_its_own(told):
+    tasks = [_described(node, n) for n, node in enumerate(told.nodes)]
+    told(*tasks)
+    told(*tasks[1:], gone={tasks[0]["taskArn"]})
+    JobStop.objects.update(at=make.ago(3600))
+    told(gone={task["taskArn"] for task in tasks})
+    stop = JobStop.objects.get()
+    assert stop.left == 0 and stop.at > make.ago(60)
+    assert set(stop.nodes) == {node.instance_id for node in told.nodes[1:]}
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_what_runs_again_is_forgotten_whatever_its_size(told, size):
     tasks = [_described(node, n) for n, node in enumerate(told.nodes)]

@@ -46,6 +46,15 @@ def test_a_message_that_is_taken_and_a_task_that_runs_are_no_deafness(monkeypatc
     assert not after(300, told, tick)
 
 
+def test_a_worker_that_stood_still_hears_again_before_it_counts_as_deaf():
+    tick = Turned()
+    told = hearing.Hearing(lambda: 5, tick)
+    assert not after(hearing.EVERY_S, told, tick)
+    tick.now += 600
+    assert not told.deaf()
+    assert after(hearing.DEAF_S + hearing.EVERY_S, told, tick)
+
+
 def test_a_broker_that_is_away_is_nobodys_deafness(monkeypatch):
     tick = Turned()
     monkeypatch.setattr(app.conf, "broker_url", "redis://127.0.0.1:1/0")

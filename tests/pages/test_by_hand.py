@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from healthboard.audit.models import AuditRow
-from healthboard.cases import by_hand, ends, readings
+from healthboard.cases import answers, by_hand, ends, readings
 from healthboard.cases.models import Case, Decision
 from healthboard.notices.models import Notice
 from healthboard.policies.defaults import ensure_default
@@ -181,3 +181,38 @@ def test_bad_evidence_takes_over_what_was_asked_by_hand(on, log_in):
     ends.carry_back(Repair.objects.get())
     case.refresh_from_db()
     assert (case.state, case.verdict) == ("WAITING", "AMBIGUOUS"), "what is broken is still to be answered"
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_asking_by_hand_does_not_undo_a_dismissal(on, log_in, stopped):
+    """Neither one that is carried out nor one that is refused: what was dismissed is not decided by policy then."""
+    make.event(on, "XID_119", gpu=on.gpus.first().uuid, at=make.ago(60), seq=1)
+    case = readings.apply_reading(on, reread(on))
+    person = make.actor(make.person("operator", "ona"))
+    answers.decide(
+        case.pk, actor=person, kind="dismiss", reason="known driver bug", plan_version=case.plan_version,
+        evidence_hash=case.evidence_hash,
+    )  # fmt: skip
+    if stopped:
+        make.switch(stopped=True, changed_by="ann", reason="fire")
+    answer = _act(log_in("operator"), on)
+    assert answer.status_code == (409 if stopped else 303)
+    asked = Case.objects.exclude(pk=case.pk).get()
+    readings.apply_reading(on, reread(on))
+    asked.refresh_from_db()
+    assert asked.by_hand, "the dismissed evidence takes no other case over"
+    if not stopped:
+        Case.objects.filter(pk=asked.pk).update(state="CLOSED", resolution="DONE", closed_at=make.ago(0))
+    readings.apply_reading(on, reread(on))
+    assert Case.objects.filter(instance=on).count() == 2, "and opens none"
+
+
+def test_evidence_that_takes_a_case_by_hand_over_begins_then(on, log_in):
+    default = PolicyVersion.objects.get()
+    default.data["settings"] = {**default.data.get("settings", {}), "approvals": 2}
+    PolicyVersion.objects.filter(pk=default.pk).update(data=default.data)
+    _act(log_in("operator"), on)
+    Case.objects.update(opened_at=make.ago(3600), evidence_at=make.ago(3600))
+    make.event(on, "XID_119", gpu=on.gpus.first().uuid, at=make.ago(5), seq=1)
+    case = readings.apply_reading(on, reread(on))
+    assert case.code == "XID_119" and case.evidence_at > make.ago(60), "many are compared by when it began"

@@ -10,6 +10,8 @@ from healthboard.fleet.models import Cluster, JobStop, Task
 
 #: how long a job that never came back is remembered
 KEEP = timedelta(days=7)
+#: what a job loses within this time is one stop, told by several rounds
+ONE_STOP = timedelta(minutes=15)
 
 
 @dataclass(slots=True)
@@ -46,10 +48,12 @@ def remember(cluster: Cluster, before: Mapping[str, Spread], after: Mapping[str,
         elif not had or len(has) >= len(row.nodes):  # a new run under the old name is not the one that stopped
             over.append(row.pk)
         else:
+            if len(has) < len(had) and at - row.at > ONE_STOP:  # it ran on for so long: this is another loss
+                row.at, row.nodes = at, before[name].nodes
             row.left = len(has)
             changed.append(row)
     JobStop.objects.bulk_create(made, ignore_conflicts=True)
-    JobStop.objects.bulk_update(changed, ["left"])
+    JobStop.objects.bulk_update(changed, ["left", "at", "nodes"])
     JobStop.objects.filter(pk__in=over).delete()
     JobStop.objects.filter(cluster=cluster, at__lt=at - KEEP).delete()
 
