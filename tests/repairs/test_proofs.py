@@ -65,6 +65,19 @@ def test_what_stands_against_a_replacement_in_a_group(db, drives):
     assert prepare._room_in_group(Run(repair)) is None, "a person who approves knows better"
     group.template_version = "2"
     assert said() is None, "what serves with it proves it"
+    for version in ("$Latest", "2"):
+        group.template_version = version
+        drive.rules({"operation": "DescribeLaunchTemplateVersions", "do": "empty", "times": 1})
+        with pytest.raises(AwsTrouble, match="tells nothing of the group's version"):
+            said()
+    group.template_version = "99"
+    assert "launch template no longer exists" in said()
+    group.template_version, code = "$Default", "InvalidLaunchTemplateId.NotFound"
+    drive.rules({"operation": "DescribeLaunchTemplateVersions", "do": "error", "code": code, "times": 1})
+    assert "launch template no longer exists" in said(), "a blocker in words, and no trouble with AWS that may pass"
+    assert said() is None
+    set_member(group, machine.id, state="Warmed:Stopped")  # a scale-in put it into the warm pool
+    assert said() == "It is no longer a member of its Auto Scaling group", "that is a clear answer"
 
 
 def _failed_with(old: Instance, template: str, version: str) -> Launch:
@@ -175,4 +188,8 @@ def test_what_aws_does_not_tell_is_no_room_and_no_want_of_it(db, drives):
     assert "is full" in said()
     drive.rules({"operation": "DescribeCapacityReservations", "do": "empty", "times": 1})
     with pytest.raises(AwsTrouble, match="tells nothing"):
+        said()
+    missing = {"operation": "DescribeCapacityReservations", "do": "fields", "fields": ["AvailableInstanceCount"]}
+    drive.rules({**missing, "times": 1})
+    with pytest.raises(AwsTrouble, match="how much of its reservation is free"):
         said()

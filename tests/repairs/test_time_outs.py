@@ -6,15 +6,19 @@ import pytest
 from django.db import transaction
 
 from healthboard import clock
+from healthboard.fleet import aws_answers
 from healthboard.fleet.models import Source
 from healthboard.people.actors import POLICY
 from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Repair
 from tests import factories
 from tests.cases import scene
-from workers.repair.look import Look
+from workers.repair import engine
+from workers.repair import run as running
+from workers.repair.look import AwsTrouble, Look
 from workers.repair.results import Ask, Done, Wait
 from workers.repair.run import Run
+from workers.repair.steps import reboot
 from workers.repair.stuck import stuck
 from workers.verify import check
 
@@ -86,6 +90,94 @@ def test_no_step_waits_without_an_end(time):
     assert stuck(run, Done("terminated")) is None
     run.values = {**run.values, "soak_s": 86400}
     assert stuck(run, waits) is None, "a long soak is no end that is missing"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            AwsTrouble("DescribeInstances: UnauthorizedOperation"),
+            "AWS does not answer: DescribeInstances: Unauthorized",
+        ),
+        (ValueError("a fault of ours"), "internal error in drain: ValueError: a fault of ours"),
+    ],
+)
+def test_trouble_that_lasts_asks_a_person(time, monkeypatch, error, said):
+    longest = clock.scaled(45 * 60 + 300).total_seconds()
+    run = under_way("drain")
+    lifecycle.free_leases("host:1")
+    operator = factories.actor(factories.person("operator"))
+
+    def fails(*_):
+        raise error
+
+    def after(seconds: float, *, sees: bool = True) -> Repair:
+        time.turn(seconds)
+        Source.objects.all().delete()
+        if sees:
+            scene.seeing()
+        Repair.objects.update(next_at=clock.now())
+        engine.advance(run.repair.pk)
+        return Repair.objects.get()
+
+    monkeypatch.setattr(running, "look_at", fails)
+    assert after(0).state == "RUNNING" and said in Repair.objects.get().why_waiting
+    assert after(longest).state == "RUNNING", "still within"
+    assert after(1, sees=False).state == "RUNNING", "a blind source has a breaker of its own"
+    after(0)
+    aws_answers.note(run.instance.account, run.instance.region, good=1, bad=1, error="it fails for everybody")
+    assert after(longest + 1).state == "RUNNING", "so has AWS that fails for the whole place"
+    after(1000)
+    assert after(longest).state == "RUNNING", "counted anew"
+    asks = after(1)
+    assert asks.state == "ASKING" and f"Drain does not come to its end: {said}" in asks.why_waiting
+    assert {c["key"] for c in asks.facts["choices"]} == {"again", "undo"}
+    lifecycle.answer(asks.pk, actor=operator, choice="again", reason="the permission is there now")
+    assert after(1).state == "RUNNING", "counted anew after an answer"
+    factories.call(run.step, "UpdateContainerInstancesState")
+    lifecycle.ask_stop(asks.pk, actor=operator)
+    assert after(1).state == "UNDOING"
+    asks = after(longest + 1)
+    assert asks.state == "ASKING" and {c["key"] for c in asks.facts["choices"]} == {"again", "leave"}
+    lifecycle.answer(asks.pk, actor=operator, choice="leave", reason="I look after it")
+    assert (after(1).state, Repair.objects.get().outcome) == ("FAILED", "LEFT")
+
+
+def test_a_passing_trouble_does_not_count_toward_a_later_one(time, monkeypatch):
+    run = under_way("drain")
+    lifecycle.free_leases("host:1")
+    looks = [AwsTrouble("DescribeInstances: Throttling"), None, AwsTrouble("DescribeInstances: Throttling")]
+
+    def looked(*_):
+        if (error := looks.pop(0)) is not None:
+            raise error
+        return Look(state="running", paused_by="instance")
+
+    monkeypatch.setattr(running, "look_at", looked)
+    for seconds in (0, 1000, 3600):
+        time.turn(seconds)
+        Source.objects.all().delete()
+        scene.seeing()
+        Repair.objects.update(next_at=clock.now())
+        engine.advance(run.repair.pk)
+    assert not looks and Repair.objects.get().state == "RUNNING"
+
+
+def test_a_stop_is_repeated_only_under_its_guard(time):
+    scene.seeing()
+    run = under_way("stop", "RELOCATE")
+    scene.shows(run.instance, "XID_79")
+    request = {"InstanceIds": [run.instance.instance_id]}
+    factories.call(run.step, "StopInstances", "unknown", service="ec2", request=request)
+    time.turn(120)
+    run.__dict__["look"] = Look(state="running", container={"status": "ACTIVE", "runningTasksCount": 1})
+    waits = reboot.stop(run)
+    assert isinstance(waits, Wait) and "is blind" in waits.why
+    Source.objects.all().delete()
+    scene.seeing()
+    asks = reboot.stop(run)
+    assert isinstance(asks, Ask) and "Somebody set it back to ACTIVE" in asks.why
+    assert run.repair.calls.count() == 1
 
 
 @pytest.mark.parametrize("outcome", ["not sent", "OperationNotPermitted", "Throttling"])

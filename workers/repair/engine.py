@@ -27,7 +27,7 @@ from workers.repair.look import AwsTrouble
 from workers.repair.results import Ask, Climb, Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
 from workers.repair.steps import launch, leave, prepare, reboot, replace, undo
-from workers.repair.stuck import stuck
+from workers.repair.stuck import stuck, troubled, untroubled
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -78,20 +78,20 @@ def advance(repair_id: int) -> str:
     repair = lifecycle.claim(repair_id, worker_name())
     if repair is None:
         return "not due, or claimed by another"
-    run = Run(repair)
+    run, failed = Run(repair), False
     try:
         wait = _asked(run)
     except lifecycle.LostFence:
         return "lost the fence"
-    except Held as held:
-        wait = Wait(10, held.message)
     except Exception as error:  # a fault of ours must not loop hot or hide: it is on the repair, and tried again
         log.exception("repair %s", repair_id)
+        failed = True
         wait = Wait(60, f"internal error in {repair.step or 'the start'}: {type(error).__name__}: {error}"[:500])
     if wait is None:
         return f"closed: {repair.outcome}"
     least = timedelta(seconds=0.5 if clock.scaled(10) < timedelta(seconds=5) else 1)
     try:
+        wait = _ends(run, wait) if failed else wait
         lifecycle.settle(repair, wait=max(clock.scaled(wait.seconds), least), why=wait.why)
     except lifecycle.LostFence:
         return "lost the fence"
@@ -105,11 +105,22 @@ def _asked(run: Run) -> Wait | None:
     except AwsTrouble as trouble:
         run.forget()
         run.stands()
-        return Wait(15, f"AWS does not answer: {trouble}")
+        return _ends(run, Wait(15, f"AWS does not answer: {trouble}"))
+    except Held as held:
+        untroubled(run)
+        return Wait(10, held.message)
     if wait is not None:
         run.forget()
         run.goes_on()
+        untroubled(run)
     return wait
+
+
+def _ends(run: Run, wait: Wait) -> Wait:
+    """A pass that broke off never came to `stuck`: where that lasts, a person is asked all the same."""
+    run.forget()
+    asks = troubled(run, wait.why)
+    return wait if asks is None else _take(run, asks) or wait
 
 
 def _carry_on(run: Run) -> Wait | None:

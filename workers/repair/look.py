@@ -116,6 +116,8 @@ def _look_at(instance: Instance) -> Look:
     if name:
         members = ask_aws(scaling.describe_auto_scaling_instances, InstanceIds=[instance.instance_id])
         lifecycle = next((m["LifecycleState"] for m in members["AutoScalingInstances"]), "")
+        if lifecycle.startswith("Warmed"):
+            lifecycle = ""  # put back into the group's warm pool: the group no longer counts it among its members
         groups = ask_aws(scaling.describe_auto_scaling_groups, AutoScalingGroupNames=[name])["AutoScalingGroups"]
         group = groups[0] if groups else None
         _membership_told(instance.instance_id, lifecycle, group, named=bool(tags.get("aws:autoscaling:groupName")),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from healthboard import clock
+from healthboard.fleet import aws_answers, gaps
 from healthboard.fleet.seeing import why_blind
+from healthboard.repairs import brakes
 from healthboard.repairs.recipes import STEPS
 from healthboard.repairs.states import State
 from workers.repair.results import Ask, Result, Wait
 from workers.repair.run import Run
 from workers.repair.steps import leave
+from workers.repair.trips import SHARE, WINDOW
 
 #: the policy's time-outs of steps, and their defaults
 TIME_OUTS = (("drain_timeout_s", 1800), ("launch_timeout_s", 1200), ("reboot_timeout_s", 1800))
@@ -21,10 +26,48 @@ def stuck(run: Run, result: Result) -> Ask | None:
     """
     if not isinstance(result, Wait) or run.repair.action == "DIAGNOSE" or why_blind(run.instance, clock.now()):
         return None
-    longest = max(run.span(name, default) for name, default in TIME_OUTS) * 1.5 + run.span("soak_s", 300)
-    if run.in_step_for() <= longest:
+    return _ask(run, result.why) if run.in_step_for() > _longest(run) else None
+
+
+def troubled(run: Run, why: str) -> Ask | None:
+    """As `stuck`, for passes that break off: AWS refuses what only this repair asks for, or healthboard has a fault.
+
+    No time-out of the step runs meanwhile, so this counts by itself, from the step's first pass that broke off. Not
+    while a source is blind or AWS fails for the whole place: those have breakers of their own.
+    """
+    if run.repair.state not in (State.RUNNING, State.UNDOING) or run.step is None:
         return None
+    now = clock.now()
+    if why_blind(run.instance, now) or _place_fails(run, now):
+        untroubled(run)
+        return None
+    kept = run.facts.get("trouble") or {}
+    if kept.get("step") != run.step.number:
+        run.remember(trouble={"step": run.step.number, "since": now.isoformat()})
+        return None
+    since = gaps.counted_from(datetime.fromisoformat(kept["since"]))
+    return _ask(run, why) if now - since > _longest(run) else None
+
+
+def untroubled(run: Run) -> None:
+    """A pass came to its end, or the trouble is not this repair's: what comes later is counted anew."""
+    if run.facts.get("trouble"):
+        run.remember(trouble=None)
+
+
+def _place_fails(run: Run, now: datetime) -> bool:
+    if brakes.aws_errors(run.instance):
+        return True
+    told = aws_answers.since(run.instance.account, run.instance.region, now - WINDOW)
+    return told.bad > 0 and told.bad >= SHARE * (told.good + told.bad)
+
+
+def _longest(run: Run) -> timedelta:
+    return max(run.span(name, default) for name, default in TIME_OUTS) * 1.5 + run.span("soak_s", 300)
+
+
+def _ask(run: Run, why: str) -> Ask:
     undoing = run.repair.state == State.UNDOING
     back = leave._choice("leave", "Leave it as it is") if undoing else leave._UNDO
     choices = (leave._AGAIN,) if run.repair.irreversible and not undoing else (leave._AGAIN, back)
-    return Ask(f"{STEPS[run.repair.step].title} does not come to its end: {result.why or 'nothing is said'}.", choices)
+    return Ask(f"{STEPS[run.repair.step].title} does not come to its end: {why or 'nothing is said'}.", choices)

@@ -68,7 +68,7 @@ def _group(world: World, g: Group) -> dict[str, Any]:
         "TargetGroupARNs": [],
         "HealthCheckType": "EC2",
         "HealthCheckGracePeriod": 0,
-        "Instances": [_member(world, g, i) for i in g.members],
+        "Instances": [_member(world, g, i) for i in g.members if not g.members[i]["state"].startswith("Warmed")],
         "CreatedTime": g.created_at,
         "SuspendedProcesses": [
             {"ProcessName": name, "SuspensionReason": "User suspended at " + name} for name in g.suspended

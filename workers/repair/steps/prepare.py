@@ -102,7 +102,10 @@ def _room_in_group(run: Run) -> str | None:
         return f"Launching is suspended in {name}: resume the process, then approve again"
     if group["DesiredCapacity"] + 1 > group["MaxSize"]:
         return f"{name} is at its maximum ({group['MaxSize']}): raise it by one, then approve again"
-    return _failed_version(run, *_version_of(run, group)) or _no_reserved_room(run)
+    version = _version_of(run, group)
+    if version is None:
+        return f"{name} can launch nothing: its launch template no longer exists. Give it one, then approve again"
+    return _failed_version(run, *version) or _no_reserved_room(run)
 
 
 def _room_outside(run: Run) -> str | None:
@@ -123,17 +126,24 @@ def _room_outside(run: Run) -> str | None:
     return None
 
 
-def _version_of(run: Run, group: dict[str, Any]) -> tuple[str, str]:
-    """The launch template and the version's number that the group launches from now; empty where it has none."""
+def _version_of(run: Run, group: dict[str, Any]) -> tuple[str, str] | None:
+    """The launch template and the version's number that the group launches from now; empty where it names none.
+
+    None where EC2 says that what the group names does not exist.
+    """
     mixed = ((group.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}).get("LaunchTemplateSpecification")
     named = group.get("LaunchTemplate") or mixed or {}
     template, version = named.get("LaunchTemplateId", ""), named.get("Version") or "$Default"
-    if template and version.startswith("$"):
-        answer = ask_aws(
-            run.client("ec2").describe_launch_template_versions, LaunchTemplateId=template, Versions=[version]
-        )
-        version = next((str(v["VersionNumber"]) for v in answer["LaunchTemplateVersions"]), "")
-    return template, version
+    if not template:
+        return "", version
+    answer = ask_about(
+        run.client("ec2").describe_launch_template_versions, LaunchTemplateId=template, Versions=[version]
+    )
+    if answer is None:
+        return None
+    if not answer["LaunchTemplateVersions"]:
+        raise AwsTrouble("DescribeLaunchTemplateVersions tells nothing of the group's version")
+    return template, str(answer["LaunchTemplateVersions"][0]["VersionNumber"])
 
 
 def _failed_version(run: Run, template: str, version: str) -> str | None:
@@ -153,8 +163,10 @@ def _no_reserved_room(run: Run) -> str | None:
         return f"Its reservation {reservation} no longer exists: what would replace it is not known"
     if not answer["CapacityReservations"]:
         raise AwsTrouble("DescribeCapacityReservations tells nothing of its reservation")
-    free = sum(r.get("AvailableInstanceCount", 0) for r in answer["CapacityReservations"])
-    if free < 1:
+    free = [r.get("AvailableInstanceCount") for r in answer["CapacityReservations"]]
+    if None in free:
+        raise AwsTrouble("DescribeCapacityReservations does not tell how much of its reservation is free")
+    if sum(free) < 1:
         return f"Its reservation {reservation} is full: nothing can be started before this machine is given back"
     return None
 

@@ -47,7 +47,7 @@ def stop(run: Run) -> Result:
         return Done("stopped")
     if look.state == "stopping" or run.settling(ours):
         return Wait(5, "stopping")
-    if not ours and (guard := still_bad(run) or still_empty(run)):
+    if guard := still_bad(run) or still_empty(run):  # before each try: much may have changed since the last
         return guard
     if len(ours) >= TRIES:
         return Ask("EC2 does not stop it.", (_AGAIN, _UNDO))
