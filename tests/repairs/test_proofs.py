@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from healthboard.fleet.models import Gpu, Instance
+from healthboard.fleet.models import Gpu, Instance, Source
 from healthboard.repairs import launches
 from healthboard.repairs.models import Launch
 from healthboard.sandbox.entities import Reservation
@@ -12,9 +12,10 @@ from healthboard.sandbox.ticks.groups import set_member
 from tests import factories
 from tests.cases import scene
 from workers.repair.look import AwsTrouble
+from workers.repair.results import Done, Wait
 from workers.repair.run import Run
 from workers.repair.serving import why_not_serving
-from workers.repair.steps import prepare
+from workers.repair.steps import prepare, undo
 
 
 def test_what_stands_against_a_replacement_in_a_group(db, drives):
@@ -193,3 +194,38 @@ def test_what_aws_does_not_tell_is_no_room_and_no_want_of_it(db, drives):
     drive.rules({**missing, "times": 1})
     with pytest.raises(AwsTrouble, match="how much of its reservation is free"):
         said()
+
+
+def test_our_surplus_launch_is_not_ended_while_tasks_may_run_on_it(db, drives):
+    drive = drives("solo=template:2")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.until(lambda: (r := drive.repair(machine)) and r.replacement_id, 200)
+    drive.working = False
+    new = drive.repair(machine).replacement.instance_id
+    drive.until(lambda: Instance.objects.get(instance_id=new).container_arn, 200, 3)
+    rows, arn = Instance.objects.filter(instance_id=new), Instance.objects.get(instance_id=new).container_arn
+
+    def waits(step, word: str) -> None:
+        found = step(Run(drive.repair(machine)))
+        assert isinstance(found, Wait) and word in found.why, found
+
+    rows.update(container_arn="")  # as before the round that tells of it
+    for step in (undo.undo_surplus, undo.undo_launch):
+        waits(step, "has registered with ECS")
+    rounds = Source.objects.filter(name="ecs")
+    rounds.update(attempted_at=drive.repair(machine).opened_at)
+    for step in (undo.undo_surplus, undo.undo_launch):
+        waits(step, "shows with its next full round")
+    rows.update(container_arn=arn)
+    drive.rules({"operation": "DescribeContainerInstances", "do": "fields", "fields": ["runningTasksCount"]})
+    waits(undo.undo_launch, "? tasks")
+    drive.rules()
+    rows.update(container_arn="")
+    drive.collect()
+    container = drive.fleet.container(drive.fleet.world.instances[new])
+    drive.fleet.world.remove(container)
+    rows.update(container_arn="")
+    found = undo.undo_surplus(Run(drive.repair(machine)))
+    assert isinstance(found, Done) and "not registered" in found.note
+    assert drive.calls(new) == {"RunInstances": 1}

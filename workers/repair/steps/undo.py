@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from healthboard.fleet.models import Instance
+from healthboard.fleet.seeing import wanted
 from healthboard.repairs import lifecycle
 from workers.repair.look import Look, ask_aws, look_at
 from workers.repair.results import Ask, Done, Result, Skip, Wait
@@ -62,7 +63,9 @@ def undo_surplus(run: Run) -> Result:
     look = look_at(new)
     if look.gone:
         return Done(f"{new} is gone already")
-    if look.container is None or (look.ecs_status == "DRAINING" and look.tasks == 0):
+    if look.container is None:
+        return _may_register(run, new) or Done(f"{new} is not registered with ECS")
+    if look.ecs_status == "DRAINING" and look.tasks == 0:
         return Done(f"{new} is empty")
     if look.ecs_status == "DRAINING":
         if run.late("drain_timeout_s", 1800):
@@ -93,8 +96,10 @@ def undo_launch(run: Run) -> Result:
     ours = run.calls(operation, target=new.instance_id)
     if run.settling(ours):
         return Wait(3, f"ending {new}")
-    if look.tasks:
-        return Wait(5, f"{look.tasks} tasks are on {new} again")
+    if look.container is None and (unsure := _may_register(run, new)):
+        return unsure
+    if look.container is not None and look.tasks != 0:
+        return Wait(5, f"{'?' if look.tasks is None else look.tasks} tasks are on {new} again")
     if len(ours) >= TRIES:
         return Ask(f"Our surplus instance {new} cannot be ended.", (_AGAIN, _LEAVE))
     if in_group:
@@ -103,6 +108,31 @@ def undo_launch(run: Run) -> Result:
     else:
         outcome, answer = run.change("ec2", operation, {"InstanceIds": [new.instance_id]}, target=new.instance_id)
     return _after(outcome, answer, "AWS")
+
+
+def _may_register(run: Run, new: Instance) -> Wait | Ask | None:
+    """What we hold of it names no registration with ECS: that proves nothing by itself, tasks may have come since.
+
+    None once a full round that began in this step, and ECS's own list after it, know nothing of it.
+    """
+    cluster = new.cluster or run.instance.cluster
+    if cluster is None:
+        return None
+    told = wanted(run.instance)["ecs"]
+    began = told.attempted_at if told is not None else None
+    if began is None or began <= run.step.started_at or told.succeeded_at is None or told.succeeded_at < began:
+        why = f"whether {new} has registered with ECS shows with its next full round"
+    else:
+        answer = ask_aws(
+            run.client("ecs").list_container_instances,
+            cluster=cluster.name, filter=f"ec2InstanceId == {new.instance_id}",
+        )  # fmt: skip
+        if not answer["containerInstanceArns"]:
+            return None
+        why = f"{new} has registered with ECS: what runs on it shows with the next full round"
+    if run.late("drain_timeout_s", 1800):
+        return Ask(f"Our surplus instance {new} cannot be ended: {why}.", (_AGAIN, _LEAVE))
+    return Wait(5, why)
 
 
 def _surplus(run: Run) -> Instance | Result | None:
