@@ -19,7 +19,10 @@ from tests.repairs.driver import ACCOUNT, REGION, Drive
 from workers.repair import engine
 
 Point = tuple[str, str, str]  # before or after, the step, what
-OURS = ("repairs/lifecycle.py", "steps/prepare.py", "steps/leave.py", "steps/reboot.py", "steps/undo.py")
+OURS = (
+    "repairs/lifecycle.py", "repair/run.py",
+    "steps/prepare.py", "steps/leave.py", "steps/reboot.py", "steps/undo.py",
+)  # fmt: skip
 WRITES = ("INSERT", "UPDATE", "DELETE")
 
 

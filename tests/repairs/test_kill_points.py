@@ -59,8 +59,8 @@ def test_a_reboot_that_was_intended_but_maybe_not_sent_is_never_repeated_but_ask
 LAUNCH = [
     ("outside before", "launch", "AWS RunInstances"),
     ("outside after", "launch", "AWS RunInstances"),
-    ("before", "launch", "answered"),
-    ("after", "launch", "answered"),
+    ("before", "launch", "change"),
+    ("after", "launch", "change"),
     ("after", "launch", "remember"),
     ("before", "launch", "assign_replacement"),
 ]
