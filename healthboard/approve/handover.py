@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -77,9 +78,16 @@ def sections(request: HttpRequest, since: datetime, now: datetime) -> list[Secti
     ]
 
 
-def _cut(title: str, empty: str, rows: list[Row]) -> Section:
+def _first(rows: QuerySet) -> tuple[list[Any], int]:
+    """The first `MOST`, and how many more there are."""
+    found = list(rows[:MOST])
+    return found, max(rows.count() - MOST, 0) if len(found) == MOST else 0
+
+
+def _cut(title: str, empty: str, rows: list[Row], left: int = 0) -> Section:
+    """`left`: how many were not even read."""
     rows = [replace(row, text=_flat(row.text), more=_flat(row.more)) for row in rows]
-    return Section(title, empty, rows[:MOST], max(len(rows) - MOST, 0))
+    return Section(title, empty, rows[:MOST], max(len(rows) - MOST, 0) + left)
 
 
 def _case(case: Case, more: str = "", until: datetime | None = None) -> Row:
@@ -97,37 +105,36 @@ def _repair(repair: Repair, more: str) -> Row:
 
 
 def _waiting(cases: QuerySet[Case], repairs: QuerySet[Repair]) -> Section:
+    waiting, left = _first(cases.filter(state=State.WAITING).select_related("instance").order_by("opened_at"))
+    asking, more = _first(repairs.filter(state="ASKING").select_related("instance", "pool").order_by("opened_at"))
     rows = [
         _case(case, f"since {_at(case.opened_at)}; expires", case.expires_at)
         if case.expires_at
         else _case(case, f"since {_at(case.opened_at)}")
-        for case in cases.filter(state=State.WAITING).select_related("instance").order_by("opened_at")[: MOST * 5]
+        for case in waiting
     ]
-    asking = repairs.filter(state="ASKING").select_related("instance", "pool").order_by("opened_at")[:MOST]
     rows = [_repair(repair, f"asks: {repair.why_waiting}") for repair in asking] + rows
-    return _cut("Waits for a person", "Nothing waits.", rows)
+    return _cut("Waits for a person", "Nothing waits.", rows, left + more)
 
 
 def _running(repairs: QuerySet[Repair]) -> Section:
-    rows = (
-        repairs.filter(closed_at=None).exclude(state="ASKING").select_related("instance", "pool").order_by("opened_at")
-    )
+    rows = repairs.filter(closed_at=None).exclude(state="ASKING").select_related("instance", "pool")
+    running, left = _first(rows.order_by("opened_at"))
     found = [
         _repair(r, f"{words.REPAIR_STATES[r.state].word.lower()} since {_at(r.opened_at)}"
                    + (f": {r.why_waiting}" if r.why_waiting else ""))
-        for r in rows[: MOST * 5]
+        for r in running
     ]  # fmt: skip
-    return _cut("Under way", "No repair is under way.", found)
+    return _cut("Under way", "No repair is under way.", found, left)
 
 
 def _failed(cases: QuerySet[Case], repairs: QuerySet[Repair], since: datetime) -> Section:
-    ended = (
-        repairs.filter(state="FAILED", closed_at__gte=since).select_related("instance", "pool").order_by("-closed_at")
-    )
-    rows = [_repair(r, f"failed at {_at(r.closed_at)}: {r.outcome_why or r.outcome}") for r in ended[: MOST * 5]]
-    unhelped = cases.filter(closed_at=None, tries__gt=0).select_related("instance").order_by("opened_at")[:MOST]
+    rows = repairs.filter(state="FAILED", closed_at__gte=since).select_related("instance", "pool")
+    ended, left = _first(rows.order_by("-closed_at"))
+    rows = [_repair(r, f"failed at {_at(r.closed_at)}: {r.outcome_why or r.outcome}") for r in ended]
+    unhelped, more = _first(cases.filter(closed_at=None, tries__gt=0).select_related("instance").order_by("opened_at"))
     rows += [_case(case, f"{words.count(case.tries, 'repair')} did not help") for case in unhelped]
-    return _cut("Failed verifications and repairs", "None.", rows)
+    return _cut("Failed verifications and repairs", "None.", rows, left + more)
 
 
 def _paused(request: HttpRequest, cases: QuerySet[Case], now: datetime) -> Section:
@@ -146,23 +153,24 @@ def _paused(request: HttpRequest, cases: QuerySet[Case], now: datetime) -> Secti
     ]
     tagged = access.within(request.user, Instance.objects.filter(gone_at=None, paused_by_tag=True)).count()
     if tagged:
-        rows.append(Row(f"{words.count(tagged, 'instance')} by a tag, without an end", "/fleet/"))
-    snoozed = cases.filter(state=State.SNOOZED).select_related("instance").order_by("snoozed_until")[:MOST]
+        rows.append(Row(f"{words.count(tagged, 'instance')} by a tag, without an end"))
+    snoozed, left = _first(cases.filter(state=State.SNOOZED).select_related("instance").order_by("snoozed_until"))
     rows += [_case(case, "snoozed, wakes", case.snoozed_until) for case in snoozed]
-    return _cut("Paused", "Nothing is paused.", rows)
+    return _cut("Paused", "Nothing is paused.", rows, left)
 
 
 def _breakers(request: HttpRequest, since: datetime) -> Section:
     rows = here(request, Breaker).select_related("account").order_by("-opened_at")
+    released, left = _first(rows.filter(released_at__gte=since))
     found = [
         Row(f"{b.title}: {b.where}", "/system/#breakers", f"open since {_at(b.opened_at)}: {b.why}")
         for b in rows.filter(released_at=None)
     ]
     found += [
         Row(f"{b.title}: {b.where}", "/system/#breakers", f"released by {b.released_by}: {b.release_reason}")
-        for b in rows.filter(released_at__gte=since)[:MOST]
+        for b in released
     ]
-    return _cut("Breakers", "None is open, none was released.", found)
+    return _cut("Breakers", "None is open, none was released.", found, left)
 
 
 def _blind(request: HttpRequest, now: datetime) -> Section:
@@ -184,16 +192,17 @@ def _blind(request: HttpRequest, now: datetime) -> Section:
 
 
 def _done(cases: QuerySet[Case], repairs: QuerySet[Repair], since: datetime) -> Section:
-    ended = repairs.filter(closed_at__gte=since, state="SUCCEEDED").select_related("instance", "pool", "replacement")
+    good = repairs.filter(closed_at__gte=since, state="SUCCEEDED").select_related("instance", "pool", "replacement")
+    ended, left = _first(good.order_by("-closed_at"))
     rows = [
         _repair(r, f"{'by itself' if r.automatic else 'by ' + r.requested_by}, verified at {_at(r.closed_at)}: {r.outcome_why or r.outcome}")
-        for r in ended.order_by("-closed_at")[: MOST * 5]
+        for r in ended
     ]  # fmt: skip
     closed = Counter(cases.filter(closed_at__gte=since).values_list("resolution", flat=True))
     if closed:
         said = ", ".join(f"{n} {words.RESOLUTIONS.get(why, why).lower()}" for why, n in closed.most_common())
         rows.insert(0, Row(f"{words.count(sum(closed.values()), 'case')} closed: {said}"))
-    return _cut("Done", "No case was closed and no repair ended well.", rows)
+    return _cut("Done", "No case was closed and no repair ended well.", rows, left)
 
 
 def _decisions(cases: QuerySet[Case], since: datetime) -> Section:
@@ -205,12 +214,10 @@ def _decisions(cases: QuerySet[Case], since: datetime) -> Section:
     for (actor, kind), count in sorted(sums.items()):
         by_actor.setdefault(actor.removeprefix("healthboard:"), []).append(f"{count} {names.get(kind, kind)}")
     rows = [Row(f"{actor}: {', '.join(parts)}") for actor, parts in by_actor.items()]
-    against = made.filter(kind__in=("override", "dismiss", "release")).select_related("case").order_by("-at")
-    rows += [
-        Row(f"{d.actor} {d.get_kind_display()} {d.case.title}", f"/cases/{d.case_id}/", d.reason)
-        for d in against[:MOST]
-    ]
-    return _cut("Decisions", "Nobody decided anything.", rows)
+    rejecting = made.filter(kind__in=("override", "dismiss", "release"))
+    against, left = _first(rejecting.select_related("case").order_by("-at"))
+    rows += [Row(f"{d.actor} {d.get_kind_display()} {d.case.title}", f"/cases/{d.case_id}/", d.reason) for d in against]
+    return _cut("Decisions", "Nobody decided anything.", rows, left)
 
 
 def as_text(found: list[Section], now: datetime, hours: int, by: str, *, marked: bool) -> str:

@@ -80,7 +80,7 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
         .select_related("account")
         .order_by("-released_at")[:5],
         "pauses": here(request, Pause).filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
-        "tagged": Instance.objects.filter(gone_at=None, paused_by_tag=True).count(),
+        "tagged": access.within(request.user, Instance.objects.filter(gone_at=None, paused_by_tag=True)).count(),
         "pools": _budgets(request, policies),
         "invariants": pulses.get("invariants"),
         "audit": pulses.get("audit"),

@@ -13,7 +13,7 @@ from healthboard.notices import outgoing
 from healthboard.notices.kinds import CHOICES, OPERATORS
 from healthboard.notices.models import Target
 from healthboard.notices.outgoing import Refused
-from healthboard.notices.routing import addresses
+from healthboard.notices.routing import addresses, fits
 
 KEEP = "Nothing: it stays as it is. What is kept is never shown."
 LEAST_SECRET = 24
@@ -102,6 +102,9 @@ class TargetForm(forms.ModelForm):
                 validate_email(one)
             except ValidationError:
                 self.add_error("addresses", f"{one[:100]} is not an e-mail address.")
+            else:
+                if not fits(one):
+                    self.add_error("addresses", f"{one[:100]}… is longer than an e-mail address can be.")
         if not data.get("addresses") and not data.get("people") and "addresses" not in self.errors:
             self.add_error("addresses", "Enter an address, or choose people.")
 

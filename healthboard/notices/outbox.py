@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -30,7 +31,7 @@ def announce(
     now = clock.now()
     known = KINDS[kind]
     _, new = Notice.objects.get_or_create(
-        key=key[:200],
+        key=_short(key),
         defaults={
             "kind": kind, "event": str(known.event), "severity": severity or known.severity, "thread": thread[:200],
             "receivers": sorted(set(to)), "account": account, "region": region, "pool": pool,
@@ -73,16 +74,23 @@ def tally(*, key: str, code: str, workload: str, instance: str, count: int, why:
         key=key, kind="workload", subject=f"{code} in {workload} on {instance}", body=why, link=link, to=to,
         thread=f"workload:{where}:{code}", workloads=[workload], after=clock.scaled(GATHER_S), **place,
     )  # fmt: skip
-    known = Notice.objects.filter(key=key[:200]).values_list("tally", flat=True).get()
+    known = Notice.objects.filter(key=_short(key)).values_list("tally", flat=True).get()
     if known.get(instance) == count:
         return  # a reading that says nothing new writes nothing
-    row = Notice.objects.select_for_update().get(key=key[:200])
+    row = Notice.objects.select_for_update().get(key=_short(key))
     row.tally = {**row.tally, instance: count}
     row.count = sum(row.tally.values())
     on = instance if len(row.tally) == 1 else f"{len(row.tally)} instances"
     row.subject = _clean(f"{code} in {workload} on {on}: {words.count(row.count, 'time')}")[:255]
     row.updated_at = clock.now()
     row.save(update_fields=["tally", "count", "subject", "updated_at"])
+
+
+def _short(key: str) -> str:
+    """A key that fits: of a long one the beginning and a digest, since what differs may stand at its end."""
+    if len(key) <= 200:
+        return key
+    return f"{key[:135]}-{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def _clean(text: str) -> str:

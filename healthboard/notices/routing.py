@@ -68,7 +68,7 @@ def wants(target: Target, notice: Notice, told: bool) -> bool:
         return told  # an incident that was opened there is closed there, whatever was chosen since; no other exists
     if notice.kind == "case_held" and not told:
         return False  # of many at once only what they have in common is told
-    if target.kinds and notice.kind not in target.kinds:
+    if target.kinds and notice.kind not in target.kinds and not told:
         return False
     if rank(notice.severity) < rank(target.minimum) and not told:
         return False
@@ -88,7 +88,7 @@ def _any(patterns: list[str], names: list[str]) -> bool:
 def _deliveries(notice: Notice, target: Target, now: datetime) -> list[Delivery]:
     if target.kind != Target.Kind.EMAIL:
         return [Delivery(notice=notice, target=target, next_at=now)]
-    rows = [Delivery(notice=notice, target=target, to=to, next_at=now) for to in addresses(target)]
+    rows = [Delivery(notice=notice, target=target, to=to, next_at=now) for to in addresses(target) if fits(to)]
     for person in target.people.all():
         if access.why_not(person, "view", account=notice.account, region=notice.region, pool=notice.pool):
             continue  # nobody is told of what they may not see
@@ -101,6 +101,11 @@ def _deliveries(notice: Notice, target: Target, now: datetime) -> list[Delivery]
 
 def addresses(target: Target) -> list[str]:
     return [part for part in target.address.replace(",", " ").split() if part]
+
+
+def fits(address: str) -> bool:
+    """One that is longer than any real one must not keep the notice from everybody else."""
+    return len(address) <= Delivery._meta.get_field("to").max_length
 
 
 def quiet_for(person: object, notice: Notice, now: datetime) -> datetime | None:

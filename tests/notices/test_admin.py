@@ -98,6 +98,7 @@ def test_another_kind_keeps_nothing_of_the_old_one(admin):
         ({"kind": "pagerduty", "new_secret": ""}, "Enter it"),
         ({"kind": "email", "addresses": ""}, "Enter an address, or choose people"),
         ({"kind": "email", "addresses": "not an address"}, "is not an e-mail address"),
+        ({"kind": "email", "addresses": "a" * 243 + "@example.com"}, "is longer than an e-mail address can be"),
         ({"kind": "email", "addresses": "a@example.com\r\nBcc: x"}, "is not an e-mail address"),
         ({"kinds": ["nonsense"]}, "nonsense"),
         ({"pools": "x" * 300}, "at most 255"),

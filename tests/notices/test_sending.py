@@ -49,9 +49,30 @@ def test_a_failure_is_tried_again_with_back_off_and_given_up_in_the_end(target, 
             now = row.next_at
     assert waits[:4] == [30, 60, 120, 240] and max(waits[:-1]) == 3600
     assert (row.state, row.attempts, len(receiver.got)) == ("FAILED", send.TRIES, send.TRIES)
-    assert "It answers 503" in row.error and "trouble" in row.error
+    assert "It answers 503 (Service Unavailable): the receiver has trouble" in row.error
     for text in (row.error, caplog.text):  # what the other side repeats is kept nowhere
         assert "s" * 32 not in text and receiver.url not in text
+
+
+@pytest.mark.parametrize("status", [404, 599])
+def test_an_answer_that_repeats_the_path_is_not_kept(target, receiver, caplog, status):
+    target("webhook")
+    receiver.answer = (status, {}, b"<pre>Cannot POST /hook/T0/SECRETPART</pre>")
+    say()
+    send.sweep()
+    error = Delivery.objects.get().error
+    assert f"It answers {status}" in error and "SECRETPART" not in error + caplog.text
+
+
+def test_a_secret_across_the_cut_leaves_no_beginning_and_a_path_is_hidden_alone(target):
+    from healthboard.notices.senders.failed import MOST, tidy
+
+    row = target("webhook", secret="S3CR3T" * 6, address="https://hooks.example.com/in/TOK%20EN?key=QUERY")
+    for said in ("S3CR3T" * 6, "/in/TOK%20EN?key=QUERY", "/in/TOK EN", "key=QUERY"):
+        text = tidy("x" * (MOST - 5) + said + "y" * 9, row)
+        assert len(text) <= MOST and not any(part in text for part in ("S3C", "TO", "QUE", "/in")), said
+    plain = target("slack", address="https://hooks.example.com/")
+    assert tidy("TCP/IP to hooks.example.com/ failed?", plain) == "TCP/IP to hooks.example.com/ failed?"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +176,53 @@ def test_a_round_ends_in_bounded_time_whatever_the_receivers_do(target, receiver
     assert time.monotonic() - began < 2
 
 
-def test_a_sender_that_breaks_keeps_its_secret_and_stops_nobody_else(target, receiver, monkeypatch):
+def test_a_notice_that_cannot_be_routed_stops_no_other(target, receiver, caplog):
+    target("webhook")
+    say(key="bad")
+    say(key="good", thread="case:13")
+    Notice.objects.filter(key="bad").update(receivers=7)
+    assert send.sweep() == 1
+    assert [row.notice.key for row in Delivery.objects.all()] == ["good"]
+    bad = Notice.objects.get(key="bad")
+    assert bad.routed_at is None and bad.next_at > clock.now() and "routing.py:" in caplog.text
+    Notice.objects.filter(key="bad").update(receivers=["operators"])
+    with later(seconds=31):
+        assert send.sweep() == 1  # nothing is lost
+
+
+def test_a_person_whose_hours_cannot_be_read_stops_no_other(target, receiver, caplog):
+    sleeper(target)
+    target("webhook")
+    say()
+    send.make_deliveries()
+    QuietHours.objects.update(zone="No/Where")
+    Delivery.objects.filter(target__kind="email").update(next_at=make.ago(60))
+    assert send.sweep() == 1
+    row = Delivery.objects.get(target__kind="email")
+    assert row.state == "PENDING" and row.error.startswith("ZoneInfoNotFoundError") and "quiet.py:" in caplog.text
+
+
+def test_an_address_that_no_row_holds_keeps_the_notice_from_nobody(target):
+    target("email", address="a" * 250 + "@example.com\nteam@example.com")
+    say()
+    send.make_deliveries()
+    assert [row.to for row in Delivery.objects.all()] == ["team@example.com"]
+
+
+def test_what_is_in_the_outbox_is_sent_though_the_watch_breaks(target, receiver, monkeypatch):
+    from workers.notify import tasks
+
+    def breaks():
+        raise ValueError("no")
+
+    monkeypatch.setattr(tasks.watch, "look", breaks)
+    target()
+    say()
+    tasks.sweep()
+    assert states() == ["SENT"]
+
+
+def test_a_sender_that_breaks_keeps_its_secret_and_stops_nobody_else(target, receiver, monkeypatch, caplog):
     from healthboard.notices import senders
 
     def breaks(delivery):
@@ -167,7 +234,8 @@ def test_a_sender_that_breaks_keeps_its_secret_and_stops_nobody_else(target, rec
     say()
     assert send.sweep() == 1
     row = Delivery.objects.get(target__kind="webhook")
-    assert row.state == "PENDING" and row.error.startswith("KeyError") and "sss" not in row.error
+    assert row.state == "PENDING" and row.error.startswith("KeyError") and "sss" not in row.error + caplog.text
+    assert "KeyError at " in caplog.text and "test_sending.py:" in caplog.text
     with pytest.raises(Failed):
         senders.send(row)
 
@@ -224,6 +292,16 @@ def test_who_was_told_that_it_began_is_told_how_it_went_on(target):
     assert Delivery.objects.filter(target__name="grave").count() == 2
 
 
+def test_who_chose_only_the_beginning_is_told_how_it_went_on_too(target):
+    target(name="asked", kinds=["case_waiting"])
+    target(name="storms", kinds=["storm"])
+    say()
+    send.make_deliveries()
+    outbox.follow("case:12", key="k2", kind="case_closed", subject="closed")
+    send.make_deliveries()
+    assert list(Delivery.objects.values_list("target__name", flat=True)) == ["asked", "asked"]
+
+
 def test_of_what_nobody_was_told_or_is_over_nothing_is_told(db):
     assert not outbox.follow("case:1", key="a", kind="case_closed", subject="x")
     say()
@@ -269,6 +347,18 @@ def test_what_is_on_its_way_to_one_who_was_switched_off_is_not_sent(target, rece
     assert send.sweep() == 0 and receiver.got == []
     assert states() == ["SKIPPED", "SKIPPED"]
     assert "switched off" in Delivery.objects.first().error
+
+
+def test_what_waited_is_not_mailed_to_one_who_may_not_see_it_any_more(target, settings):
+    settings.EMAIL_HOST = "127.0.0.1"
+    person = sleeper(target)
+    say(account="111122223333", region="us-east-1", pool="train")
+    send.sweep()
+    person.grants.update(pool="infer")
+    with later(minutes=61):
+        send.sweep()
+    row = Delivery.objects.get()
+    assert (row.state, row.error) == ("SKIPPED", f"{person} may not see it any more")
 
 
 # --- quiet hours

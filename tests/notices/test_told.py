@@ -168,6 +168,18 @@ def test_a_blind_place_is_told_once_and_when_it_sees_again():
     assert told()[-1] == ("blind", "trigger")
 
 
+def test_a_second_outage_of_many_sources_is_told_too():
+    for n in range(40):
+        rows = type(make.source("ecs", scope=f"cluster-{n}", age=900, pk=10**8 + n)).objects
+    for _ in range(2):
+        watch.look()
+        rows.update(succeeded_at=clock.now())
+        watch.look()
+        rows.update(succeeded_at=make.ago(500))
+    assert [kind for kind, _ in told()] == ["blind", "sees", "blind", "sees"]
+    assert max(len(key) for key in Notice.objects.values_list("key", flat=True)) <= 200
+
+
 def test_an_applications_fault_is_counted_over_instances_for_its_owner():
     about = {"code": "XID_31", "workload": "llm-train", "why": "an illegal address", "link": "/instances/1/", "to": []}
     for instance, count in (("i-1", 2), ("i-1", 2), ("i-2", 1), ("i-1", 4)):

@@ -116,3 +116,29 @@ def test_many_rows_are_cut_and_counted(home, log_in, monkeypatch):
     client = log_in("viewer")
     assert "and 3 more" in client.get("/handover/").content.decode()
     assert "- and 3 more" in client.get("/handover/?format=text").content.decode()
+
+
+def test_what_was_not_even_read_is_counted(home, log_in, monkeypatch):
+    monkeypatch.setattr("healthboard.approve.handover.MOST", 2)
+    person, on = make.person("operator"), make.instance(home)
+    for state in ("ASKING", "RUNNING", "FAILED", "SUCCEEDED"):
+        for _ in range(11):
+            make.repair(make.instance(home), state=state)
+    for _ in range(3):
+        make.case(make.instance(home), state="SNOOZED", snoozed_until=make.ago(-60), tries=1)
+        make.breaker(account=home.account, released_at=make.ago(5), released_by="ada")
+        case = make.case(on, state="CLOSED", resolution="DISMISSED")
+        make.decision(case, person, "dismiss")
+    found = {s.title: len(s.rows) + s.more for s in log_in("viewer").get("/handover/").context["sections"]}
+    assert (found["Waits for a person"], found["Under way"], found["Paused"], found["Breakers"]) == (11, 11, 3, 3)
+    assert found["Failed verifications and repairs"] == 11 + 3
+    assert (found["Done"], found["Decisions"]) == (1 + 11, 1 + 3)
+
+
+def test_what_a_tag_pauses_in_other_pools_is_not_counted(home, log_in):
+    make.instance(home, paused_by_tag=True)
+    make.instance(make.pool("infer"), paused_by_tag=True)
+    client = log_in("viewer", pool="train")
+    assert "1 instance is paused by a tag" in client.get("/system/").content.decode()
+    rows = [row for s in client.get("/handover/").context["sections"] for row in s.rows if "by a tag" in row.text]
+    assert [(row.text, row.link) for row in rows] == [("1 instance by a tag, without an end", "")]

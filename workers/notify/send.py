@@ -15,8 +15,10 @@ from django.db.models import Exists, F, OuterRef, Q
 from healthboard import clock
 from healthboard.notices import routing
 from healthboard.notices.kinds import Event
-from healthboard.notices.models import Delivery, Notice
+from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.notices.senders import Failed, send
+from healthboard.notices.senders.failed import where
+from healthboard.people import access
 
 log = logging.getLogger("healthboard.notices")
 TRIES = 10
@@ -45,9 +47,19 @@ def make_deliveries() -> None:
     ids = list(due.values_list("pk", flat=True)[:500])
     known = routing.targets() if ids else []
     for pk in ids:
-        notice = routing.route(pk, known)
+        notice = _route(pk, known)
         if notice is not None:
             log.warning("notice %s to %s: %s %s", notice.kind, ",".join(notice.receivers), notice.subject, notice.link)
+
+
+def _route(pk: int, known: list[Target]) -> Notice | None:
+    """One that cannot be routed is tried again a little later, and keeps no other from being told."""
+    try:
+        return routing.route(pk, known)
+    except Exception as error:
+        log.error("notice %s has no deliveries: %s", pk, where(error))
+        Notice.objects.filter(pk=pk, routed_at=None).update(next_at=clock.now() + FIRST)
+        return None
 
 
 def forget() -> None:
@@ -86,20 +98,31 @@ def _claim() -> Delivery | None:
 
 def _try(row: Delivery) -> int:
     """One try of a claimed delivery; its end is written only while the claim is ours. 1 where it arrived."""
-    now = clock.now()
-    if why := _needless(row):
-        _write(row, state=Delivery.State.SKIPPED, ended_at=now, error=why)
-        return 0
-    if row.person and (until := routing.quiet_for(row.person, row.notice, now)):
-        _write(row, next_at=until, put_off=True, attempts=row.attempts - 1)
-        return 0
     try:
+        if _put_aside(row):
+            return 0
         send(row)
     except Failed as failed:
         _failed(row, failed)
         return 0
+    except Exception as error:
+        log.error("notice %s was not sent: %s", row.notice_id, where(error))
+        _failed(row, Failed(f"{type(error).__name__} before it was sent", "see the worker's log", alone=True))
+        return 0
     _write(row, state=Delivery.State.SENT, ended_at=clock.now(), error="")
     return 1
+
+
+def _put_aside(row: Delivery) -> bool:
+    """True where it is not sent any more, or not now."""
+    now = clock.now()
+    if why := _needless(row):
+        _write(row, state=Delivery.State.SKIPPED, ended_at=now, error=why)
+        return True
+    if row.person and (until := routing.quiet_for(row.person, row.notice, now)):
+        _write(row, next_at=until, put_off=True, attempts=row.attempts - 1)
+        return True
+    return False
 
 
 def _needless(row: Delivery) -> str:
@@ -108,6 +131,9 @@ def _needless(row: Delivery) -> str:
         return "the target was switched off"
     if row.person and not row.person.is_active:
         return f"{row.person} is switched off"
+    place = {"account": row.notice.account, "region": row.notice.region, "pool": row.notice.pool}
+    if row.person and access.why_not(row.person, "view", **place):
+        return f"{row.person} may not see it any more"
     later = Notice.objects.filter(thread=row.notice.thread, event=Event.RESOLVE, pk__gt=row.notice_id)
     if row.put_off and row.notice.thread and later.exists():
         return "it was over before the quiet hours ended"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from healthboard.notices.models import Delivery, Target
 from healthboard.notices.senders import email, pagerduty, slack, webhook
-from healthboard.notices.senders.failed import Failed, tidy
+from healthboard.notices.senders.failed import Failed, tidy, where
 
+log = logging.getLogger("healthboard.notices")
 _BY_KIND = {
     Target.Kind.SLACK: slack.send,
     Target.Kind.PAGERDUTY: pagerduty.send,
@@ -23,7 +26,9 @@ def send(delivery: Delivery) -> None:
         raise
     except Exception as error:
         # whatever it says may hold what must not be kept
-        raise Failed(f"{type(error).__name__} while it was written or sent", "see the worker's log") from None
+        log.error("notice %s was not written or sent: %s", delivery.notice_id, where(error))
+        why = f"{type(error).__name__} while it was written or sent"
+        raise Failed(why, "see the worker's log", alone=True) from None
 
 
 __all__ = ["Failed", "send"]

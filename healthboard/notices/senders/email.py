@@ -36,9 +36,7 @@ def send(delivery: Delivery) -> None:
         raise Failed(f"{host} does not take mail for this address", "check the address", alone=True) from None
     except smtplib.SMTPResponseException as error:
         said = error.smtp_error.decode("utf-8", "replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        raise Failed(
-            f"{host} answers {error.smtp_code}: {str(said)[:200]}", "check the mail server's settings"
-        ) from None
+        raise Failed(f"{host} answers {error.smtp_code}: {said}", "check the mail server's settings") from None
     except (OSError, smtplib.SMTPException) as error:
         raise Failed(
             f"{host} cannot be reached: {type(error).__name__}", "check HEALTHBOARD_SMTP_HOST and port"

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
+import urllib.parse
+from http import HTTPStatus
+
+from django.conf import settings
+
 from healthboard.notices import outgoing
 from healthboard.notices.models import Target
 from healthboard.notices.outgoing import Answer
 
 #: the receiver will never take this message, however often it comes
 FOR_GOOD = (400, 405, 410, 413, 415, 422)
+MOST = 300  # characters of what is kept of a reason
 
 
 class Failed(Exception):
@@ -33,8 +40,8 @@ def deliver(url: str, body: bytes, headers: dict[str, str], *, advice: str) -> A
     if 300 <= answer.status < 400:
         raise Failed(f"It answers {answer.status}, a redirect, which is never followed", "enter the final address",
                      for_good=True)  # fmt: skip
-    said = " ".join(answer.text.split())[:200]
-    words = f"It answers {answer.status}" + (f": {said}" if said else "")
+    # never its own words: many receivers repeat the path, which is the secret of such an address
+    words = f"It answers {answer.status}{_phrase(answer.status)}"
     if answer.status == 429:
         raise Failed(words, "it is sent again later", after_s=_seconds(answer.headers.get("retry-after", "")))
     if answer.status >= 500:
@@ -43,14 +50,31 @@ def deliver(url: str, body: bytes, headers: dict[str, str], *, advice: str) -> A
 
 
 def tidy(text: str, target: Target) -> str:
-    """`text` without the target's secrets, should the other side have repeated them."""
+    """The beginning of `text` without the target's secrets, should the other side have repeated them."""
     hidden = [target.secret, target.secret_before]
-    if target.kind != Target.Kind.EMAIL:
-        hidden.append(target.address)
-    for secret in hidden:
-        if secret:
-            text = text.replace(secret, "…")
-    return text
+    if target.kind == Target.Kind.EMAIL:
+        hidden.append(settings.EMAIL_HOST_PASSWORD)
+    else:
+        split = urllib.parse.urlsplit(target.address)
+        paths = (split.path.rstrip("/"), split.query, f"{split.path}?{split.query}")
+        hidden += [target.address, *paths, *map(urllib.parse.unquote, paths)]
+    # the longest first, so that none leaves the rest of another; cut last, so that none loses what it is known by
+    for secret in sorted({part for part in hidden if part.strip("/?")}, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+
+
+def where(error: BaseException) -> str:
+    """The kind of an error and the places in the code that it came through, without a value that it speaks of."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    return f"{type(error).__name__} at " + " > ".join(f"{f.filename}:{f.lineno}" for f in frames)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return f" ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return ""
 
 
 def _seconds(text: str) -> float:
