@@ -18,6 +18,7 @@ from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.evidence import thresholds_of
+from healthboard.fleet.models import Instance
 from healthboard.pages import live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
@@ -58,7 +59,10 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
     assessment = outlook.of_json(kept)
     limits = thresholds_of(evidence.inputs) if evidence else None
     instance = found.instance
-    victims = fleet.by_ids(found, found.victims)
+    see = access.seeing(request.user)
+    victims = fleet.by_ids(see(Instance.objects.all()), found, found.victims)
+    members = queries.members(see, found) if instance is None else []
+    members_total = found.members.count() if instance is None else 0
     gpus = fleet.gpus(instance) if instance else []
     return {
         "case": found,
@@ -70,22 +74,25 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "evidence": evidence,
         "says": says.rows([found.code, *found.codes]) if not found.by_hand else [],
         "picture": machine.picture(gpus, instance.gpus_expected, found.gpu) if instance else None,
-        "neighbours": machine.neighbours(instance, found.code) if instance and not found.by_hand else {},
+        "neighbours": machine.neighbours(see, instance, found.code) if instance and not found.by_hand else {},
         "recording": plots.of_case(found, gpus),
         "plots_at": f"{reverse('case_recorder', args=[found.pk])}?",
-        "job": sentence.in_job_terms(told, len(victims)) if (told := sentence.standing(found)) else "",
+        "job": sentence.in_job_terms(told, len(found.victims)) if (told := sentence.standing(found)) else "",
         "first_fault": sentence.first_fault(assessment, found, gpus) if instance else None,
         "checks": fleet.checks(instance) if instance else [],
         "events": fleet.events(instance, 20) if instance else [],
         "requests": fleet.requests(instance, 5) if instance else [],
         "victims": victims,
-        "members": queries.members(found) if found.instance is None else [],
+        "victims_more": len(found.victims) - len(victims),
+        "members": members,
+        "members_total": members_total,
+        "members_more": members_total - len(members),
         "decisions": decisions,
         "repair": newest,
         "progress": progress(newest) if newest else [],
         "undo_until": newest.not_before if newest and _undoable(found, newest) else None,
         "undo_why_not": may(request, "undo", found),
-        "precedent": precedent.of(found) if not found.by_hand else None,
+        "precedent": precedent.of(see, found) if not found.by_hand else None,
         **_expected(found, newest),
         "timeline": queries.timeline(found, repairs),
         "answers": allowed_kinds(request, found),

@@ -66,7 +66,7 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
         "checks": fleet.checks(found),
         "gpus": gpus,
         "picture": machine.picture(gpus, found.gpus_expected, focus),
-        "neighbours": machine.neighbours(found, found.verdict_code),
+        "neighbours": machine.neighbours(access.seeing(request.user), found, found.verdict_code),
         "recording": plots.of_instance(found, gpus, focus),
         "plots_at": f"{reverse('instance_recorder', args=[found.pk])}?{urlencode({'gpu': focus})}",
         "tasks": fleet.tasks(found),

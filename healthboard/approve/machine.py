@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from django.db.models import Count, Q, QuerySet
 
 from healthboard.fleet.models import Gpu, Instance
 
@@ -94,11 +96,13 @@ def _name(gpu: Gpu) -> str:
     return f"GPU {gpu.index}" if gpu.index is not None else gpu.uuid
 
 
-def neighbours(of: Instance, code: str) -> dict[str, Any]:
-    """Of the same zone: how many instances there are, and which show the same code now. Two queries."""
+def neighbours(see: Callable[..., QuerySet], of: Instance, code: str) -> dict[str, Any]:
+    """Of the same zone: how many instances there are, how many show the same code now, and which of those the person
+    sees (`access.seeing`), and how many more there are. Two queries."""
     if not of.zone:
         return {}
     near = Instance.objects.filter(account=of.account_id, region=of.region, zone=of.zone, gone_at=None)
     near = near.exclude(pk=of.pk)
-    same = list(near.filter(verdict_code=code).order_by("instance_id")[: MOST_NEIGHBOURS + 1]) if code else []
-    return {"zone": of.zone, "total": near.count(), "same": same[:MOST_NEIGHBOURS], "more": len(same) > MOST_NEIGHBOURS}
+    sums = near.aggregate(total=Count("pk"), showing=Count("pk", filter=Q(verdict_code=code)))
+    same = list(see(near.filter(verdict_code=code)).order_by("instance_id")[:MOST_NEIGHBOURS]) if code else []
+    return {"zone": of.zone, **sums, "same": same, "more": sums["showing"] - len(same)}

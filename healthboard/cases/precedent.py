@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 
 from healthboard import words
 from healthboard.cases.models import Case, Decision
@@ -13,8 +14,9 @@ from healthboard.cases.states import State
 MOST = 10
 
 
-def of(case: Case) -> dict[str, Any]:
-    """Sums, what each action came to, who overrode, and the newest ten cases, those with exactly the same codes first.
+def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
+    """Sums and what each action came to, of all cases; who overrode, and the newest ten cases, those with exactly the
+    same codes first, only of those that the person sees (`access.seeing`). `unseen`: how many others there are.
 
     Six queries, however many cases there were.
     """
@@ -23,9 +25,10 @@ def of(case: Case) -> dict[str, Any]:
         same = same.filter(instance=None)
     else:
         same = same.filter(instance__instance_type=case.instance.instance_type)
-    alike = Q(codes=case.codes)
+    seen, alike = see(same), Q(codes=case.codes)
     sums = same.aggregate(
         total=Count("pk"),
+        unseen=Count("pk", filter=~Q(pk__in=seen.values("pk"))),
         exact=Count("pk", filter=alike),
         helped=Count("pk", filter=Q(resolution__in=words.HELPED)),
         dismissed=Count("pk", filter=Q(resolution="DISMISSED")),
@@ -41,7 +44,7 @@ def of(case: Case) -> dict[str, Any]:
         .order_by("-times", "action")
     )
     rows = list(
-        same.select_related("instance").prefetch_related("decisions__repair").order_by("-closed_at")[: MOST * 3]
+        seen.select_related("instance").prefetch_related("decisions__repair").order_by("-closed_at")[: MOST * 3]
     )
     for row in rows:
         kept = [d for d in row.decisions.all() if d.undone_at is None and d.kind != "snooze"]
@@ -52,6 +55,6 @@ def of(case: Case) -> dict[str, Any]:
         **sums,
         "rows": sorted(rows, key=lambda row: not row.exact)[:MOST],
         "actions": list(actions),
-        "overrides": list(overridden.order_by("-at")[:3]),
+        "overrides": list(overridden.filter(case__in=seen).order_by("-at")[:3]),
         "overridden": overridden.values("case").distinct().count(),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -121,11 +121,10 @@ def decisions(case: Case) -> list[Decision]:
     )
 
 
-def members(case: Case) -> list[Case]:
-    """Members of a group case, those still open first."""
-    return list(
-        case.members.select_related("instance", "pool", "account").order_by("closed_at", "instance__instance_id")[:100]
-    )
+def members(see: Callable[..., QuerySet], case: Case) -> list[Case]:
+    """Members of a group case that the person sees (`access.seeing`), those still open first."""
+    seen = see(case.members.select_related("instance", "pool", "account"))
+    return list(seen.order_by("closed_at", "instance__instance_id")[:100])
 
 
 @dataclass(frozen=True, slots=True)

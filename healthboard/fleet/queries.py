@@ -267,13 +267,13 @@ def requests(of: Instance, most: int) -> list[NodeRequest]:
     return list(of.requests.order_by("-pk")[:most])
 
 
-def by_ids(near: Any, ids: Iterable[str]) -> list[Instance]:
-    """Instances by their EC2 ids, in the account and region of `near`."""
+def by_ids(seen: QuerySet[Instance], near: Any, ids: Iterable[str]) -> list[Instance]:
+    """Those of `seen` by their EC2 ids, in the account and region of `near`."""
     wanted = list(ids)
     if not wanted:
         return []
     return list(
-        Instance.objects.filter(account=near.account_id, region=near.region, instance_id__in=wanted)
+        seen.filter(account=near.account_id, region=near.region, instance_id__in=wanted)
         .select_related("pool")
         .order_by("instance_id")
     )

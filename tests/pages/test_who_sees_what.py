@@ -150,3 +150,35 @@ def test_the_theme_cookie_goes_back_to_this_site_only(log_in):
 def test_json_of_the_fleet_is_json(home, log_in):
     make.instance(home)
     assert set(json.loads(log_in("viewer").get("/fleet/?format=json").content)) == {"items"}
+
+
+def test_case_and_instance_pages_only_count_what_is_of_other_pools(home, log_in):
+    """Neighbours, victims, members, and precedent with its people and reasons."""
+    infer, bad = make.pool("infer"), {"verdict": "HARDWARE", "verdict_code": "XID_79", "zone": "us-east-1a"}
+    mine, near = make.instance(home, **bad), make.instance(home, **bad)
+    theirs = make.instance(infer, **bad)
+    make.gpus(mine)
+    for on, by in ((near, "ann"), (theirs, "zed")):
+        old = make.case(on, code="XID_79", state="CLOSED", resolution="REPAIRED")
+        repair = make.repair(on, state="SUCCEEDED")
+        make.decision(old, make.person("operator", by), "override", repair=repair, reason=f"{by} knows why")
+    case = make.case(mine, code="XID_79", verdict="HARDWARE", victims=[near.instance_id, theirs.instance_id])
+    group = make.case(None, verdict="CORRELATED", breaker=make.breaker(), pool=home)
+    member, other = (make.case(on, state="HELD", parent=group) for on in (near, theirs))
+    spread = make.case(None, verdict="CORRELATED", pool=home, victims=[near.instance_id, theirs.instance_id])
+    addresses = [f"/instances/{mine.pk}/", *(f"/cases/{one.pk}/" for one in (case, group, spread))]
+
+    everything = "".join(log_in("viewer").get(address).content.decode() for address in addresses)
+    foreign = theirs.instance_id, f"/instances/{theirs.pk}/", f"/cases/{other.pk}/", "zed overrode", "zed knows why"
+    assert all(word in everything for word in foreign)
+
+    client = log_in("viewer", pool="train")
+    texts = [client.get(address).content.decode() for address in addresses]
+    assert not [word for word in foreign for text in texts if word in text]
+    own = near.instance_id, f"/cases/{member.pk}/", "ann overrode", "ann knows why"
+    assert all(word in "".join(texts) for word in own)
+    assert "2 of 2 other instances show" in texts[0] and "and 1 more." in texts[0]
+    for said in ("2 earlier cases", "1 of them is of pools that you do not see", "and 1 instance not listed"):
+        assert said in texts[1], said
+    assert "2 instances ·" in texts[2] and "1 member is not listed" in texts[2]
+    assert "2 instances ·" in texts[3] and "1 instance is not listed" in texts[3]
