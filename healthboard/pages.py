@@ -51,6 +51,15 @@ def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     return render(request, "refused.html", {"refusal": refusal}, status=refusal.status)
 
 
+def explained(
+    request: HttpRequest, template: str, context: dict[str, Any], refusal: Refusal, address: str
+) -> HttpResponse:
+    """A live page under what stood against a click. It stays as it is until it is opened anew at `address`: the form's
+    own address shows something else, or nothing."""
+    shown = {**context, "shown": "", "refusal": refusal, "anew": address}
+    return render(request, template, shown, status=refusal.status)
+
+
 def version(*parts: Any) -> str:
     """A short name for what a page shows, out of cheap values (counts, newest times) that change when it does."""
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 
 from healthboard import clock
@@ -19,7 +18,7 @@ from healthboard.diagnosis import outlook
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.evidence import thresholds_of
 from healthboard.fleet.models import Instance
-from healthboard.pages import live, page
+from healthboard.pages import explained, live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
 from healthboard.repairs import waiting
@@ -46,8 +45,7 @@ def case(request: HttpRequest, case_id: int) -> HttpResponse:
 def refused(request: HttpRequest, case_id: int, refusal: Refusal) -> HttpResponse:
     """The fresh case, under what stood against the click: what changed, and who was first."""
     found = find(request, case_id)
-    shown = {"shown": "", "refusal": refusal}
-    return render(request, "case.html", {**context(request, found), **shown}, status=refusal.status)
+    return explained(request, "case.html", context(request, found), refusal, reverse("case", args=[case_id]))
 
 
 def context(request: HttpRequest, found: Case) -> dict[str, Any]:

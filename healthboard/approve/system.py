@@ -9,7 +9,6 @@ from typing import Any
 from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
@@ -24,7 +23,7 @@ from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source, W
 from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
 from healthboard.notices import queries as told
-from healthboard.pages import live, page, version
+from healthboard.pages import explained, live, page, version
 from healthboard.people import access
 from healthboard.policies import matching
 from healthboard.refusals import Invalid, Refusal
@@ -144,8 +143,7 @@ def _do(request: HttpRequest, said: str, act: Callable[[], object]) -> HttpRespo
     except Refusal as refusal:
         if refusal.details.get("again"):
             return log_in_again(where)
-        shown = {**context(request, _seen()), "shown": "", "refusal": refusal}
-        return render(request, "system.html", shown, status=refusal.status)
+        return explained(request, "system.html", context(request, _seen()), refusal, where)
     return see_other(request, where, said)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
@@ -157,5 +156,5 @@ def _refused(request: HttpRequest, pk: int, refusal: Refusal) -> HttpResponse:
     if refusal.details.get("again"):
         where = urlencode({"next": reverse("repair", args=[pk])})
         return HttpResponseRedirect(f"/accounts/again/?{where}", status=303)
-    context = {**_context(request, _find(request, pk)), "shown": "", "refusal": refusal}
-    return render(request, "repair.html", context, status=refusal.status)
+    context = _context(request, _find(request, pk))
+    return pages.explained(request, "repair.html", context, refusal, reverse("repair", args=[pk]))

@@ -75,6 +75,10 @@ def test_a_plan_that_changed_is_refused_and_shows_what_changed(scene, visit):
     page.keyboard.press("Enter")
     expect(page.locator(".refusal")).to_contain_text("verdict AMBIGUOUS → HARDWARE")
     expect(page.locator(".refusal")).to_contain_text("Not done")
+    expect(page.locator("[hx-get], [data-live]")).to_have_count(0)
+    page.get_by_role("link", name="open it anew").click()
+    expect(page.locator("#live[data-live]")).to_have_attribute("hx-get", f"/cases/{case.pk}/")
+    expect(page.locator(".refusal")).to_have_count(0)
     assert not Decision.objects.filter(case=case).exists()
 
 
