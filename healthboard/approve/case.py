@@ -52,6 +52,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
     decisions = queries.decisions(found)
     repairs = [decision.repair for decision in decisions if decision.repair]
     newest = repairs[0] if repairs else None
+    undoable = newest is not None and _undoable(found, newest)
     evidence = found.evidence.order_by("-pk").first()
     kept = (evidence.assessment if evidence else {}) or {}
     assessment = outlook.of_json(kept)
@@ -75,7 +76,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "neighbours": machine.neighbours(see, instance, found.code) if instance and not found.by_hand else {},
         "recording": plots.of_case(found, gpus),
         "plots_at": f"{reverse('case_recorder', args=[found.pk])}?",
-        "job": sentence.in_job_terms(told, len(found.victims)) if (told := sentence.standing(found)) else "",
+        "job": sentence.in_job_terms(told, len(found.victims)) if (told := sentence.standing(see, found)) else "",
         "first_fault": sentence.first_fault(assessment, found, gpus) if instance else None,
         "checks": fleet.checks(instance) if instance else [],
         "events": fleet.events(instance, 20) if instance else [],
@@ -88,14 +89,14 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "decisions": decisions,
         "repair": newest,
         "progress": progress(newest) if newest else [],
-        "undo_until": newest.not_before if newest and _undoable(found, newest) else None,
-        "undo_why_not": may(request, "undo", found),
+        "undo_until": newest.not_before if undoable else None,
+        "undo_why_not": may(request, "undo", found) if undoable else None,
         "precedent": precedent.of(see, found) if not found.by_hand else None,
         **_expected(found, newest),
         "timeline": queries.timeline(found, repairs),
         "answers": allowed_kinds(request, found),
         "kinds": KINDS,
-        "release_why_not": may(request, "release", found),
+        "release_why_not": may(request, "release", found) if instance is None else None,
         "impact": queries.impact(found),
         "waiting": waiting.waiting_for(instance, found, newest) if found.open else [],
     }

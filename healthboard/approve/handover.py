@@ -146,7 +146,7 @@ def _paused(request: HttpRequest, cases: QuerySet[Case], now: datetime) -> Secti
         )
     elif switch is None or not switch.acting:
         rows.append(Row("Everything: this installation only observes", "/system/#switch"))
-    pauses = here(request, Pause).filter(ended_at=None, until__gt=now).order_by("until")
+    pauses = here(access.seeing(request.user), Pause).filter(ended_at=None, until__gt=now).order_by("until")
     rows += [
         Row(f"{p.scope_kind} {p.scope}".strip() + f", by {p.set_by}", "/system/#pauses", f"{p.reason}; ends", p.until)
         for p in pauses
@@ -160,7 +160,7 @@ def _paused(request: HttpRequest, cases: QuerySet[Case], now: datetime) -> Secti
 
 
 def _breakers(request: HttpRequest, since: datetime) -> Section:
-    rows = here(request, Breaker).select_related("account").order_by("-opened_at")
+    rows = here(access.seeing(request.user), Breaker).select_related("account").order_by("-opened_at")
     released, left = _first(rows.filter(released_at__gte=since))
     found = [
         Row(f"{b.title}: {b.where}", "/system/#breakers", f"open since {_at(b.opened_at)}: {b.why}")
@@ -176,7 +176,9 @@ def _breakers(request: HttpRequest, since: datetime) -> Section:
 def _blind(request: HttpRequest, now: datetime) -> Section:
     sources = [
         s
-        for s in here(request, Source).select_related("account").order_by("account", "region", "name")
+        for s in here(access.seeing(request.user), Source)
+        .select_related("account")
+        .order_by("account", "region", "name")
         if blind(s, now)
     ]
     rows = [

@@ -47,11 +47,12 @@ def seen(request: HttpRequest) -> QuerySet[Case]:
 
 
 def context(request: HttpRequest, tab: str) -> dict[str, Any]:
-    counts = queries.tab_counts(seen(request))
-    cases = list(queries.tab(seen(request), tab)[: MOST if tab == "waiting" else PAGE_SIZE])
+    see = access.seeing(request.user)
+    counts = queries.tab_counts(see(Case.objects.all()))
+    cases = list(queries.tab(see(Case.objects.all()), tab)[: MOST if tab == "waiting" else PAGE_SIZE])
     repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired", "itself") else {}
     waiting = tab == "waiting"
-    standing, worse = (standstill.of_cases(cases), urgency.worsening(cases)) if waiting else ({}, {})
+    standing, worse = (standstill.of_cases(see, cases), urgency.worsening(cases)) if waiting else ({}, {})
     asked = access.asking(request.user, "decide")
     rows = []
     for case in cases:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from django.db.models import QuerySet
 
 from healthboard import words
 from healthboard.cases.models import Case
@@ -12,8 +14,8 @@ from healthboard.diagnosis import catalogue
 from healthboard.fleet.models import Gpu
 
 
-def standing(case: Case) -> Standstill | None:
-    return of_cases([case]).get(case.pk)
+def standing(see: Callable[..., QuerySet], case: Case) -> Standstill | None:
+    return of_cases(see, [case]).get(case.pk)
 
 
 def in_job_terms(told: Standstill, victims: int) -> str:

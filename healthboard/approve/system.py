@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from healthboard import clock, queues, versions
-from healthboard.approve.by_hand import LENGTHS
+from healthboard.approve import by_hand
 from healthboard.approve.context import frame
 from healthboard.approve.web import actor_of, log_in_again, see_other
 from healthboard.cases import alarm, answers, groups
@@ -60,9 +60,9 @@ def _seen() -> dict[str, Any]:
 
 
 def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
-    now, policies = clock.now(), matching.snapshots()
+    now, policies, see = clock.now(), matching.snapshots(), access.seeing(request.user)
     pulses = {pulse.name: pulse for pulse in Pulse.objects.order_by("name")}
-    sources = list(here(request, Source).select_related("account").order_by("account", "region", "name", "scope"))
+    sources = list(here(see, Source).select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
         source.blind = blind(source, now)
         source.watched = source.watched_from is not None and source.good_rounds < WATCH_ROUNDS
@@ -71,21 +71,21 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
         "unheard": told.unheard(seen["targets"], (p.settings.get("notify") or () for p in policies)),
         "switch": frame(request).switch,
         "sources": sources,
-        "notices": list(aws_notices.standing(here(request, AwsNotice)).select_related("account")[:50]),
+        "notices": list(aws_notices.standing(here(see, AwsNotice)).select_related("account")[:50]),
         "pulses": _pulses(pulses, now),
-        "breakers": _breakers(request),
-        "released": here(request, Breaker)
+        "breakers": _breakers(request, see),
+        "released": here(see, Breaker)
         .filter(released_at__isnull=False)
         .select_related("account")
         .order_by("-released_at")[:5],
-        "pauses": here(request, Pause).filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
+        "pauses": here(see, Pause).filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
         "tagged": access.within(request.user, Instance.objects.filter(gone_at=None, paused_by_tag=True)).count(),
         "pools": _budgets(request, policies),
         "invariants": pulses.get("invariants"),
         "audit": pulses.get("audit"),
         "versions": versions.rows(),
         "url_known": bool(settings.URL),
-        "lengths": LENGTHS,
+        "lengths": by_hand.LENGTHS,
         "may": _may(request),
     }
 
@@ -98,15 +98,15 @@ def _may(request: HttpRequest) -> dict[str, str | None]:
     return {**may, "acting": may["resume"] and "To switch acting on or off takes the role admin."}
 
 
-def here(request: HttpRequest, model: type[Any]) -> QuerySet[Any]:
-    """What concerns the places of this person; a pause or breaker of the whole fleet concerns everybody."""
-    rows = access.within(request.user, model.objects.all(), pool="")
+def here(see: Callable[..., QuerySet[Any]], model: type[Any]) -> QuerySet[Any]:
+    """What concerns the places of a person (`access.seeing`); a pause or breaker of the whole fleet concerns everybody."""
+    rows = see(model.objects.all(), pool="")
     return rows | model.objects.filter(account=None) if model not in (Source, AwsNotice) else rows
 
 
-def _breakers(request: HttpRequest) -> list[Breaker]:
+def _breakers(request: HttpRequest, see: Callable[..., QuerySet[Any]]) -> list[Breaker]:
     """The open ones, each with why this person may not release it, or None."""
-    rows = list(here(request, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"))
+    rows = list(here(see, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"))
     asked = access.asking(request.user, "release")
     for row in rows:
         pool = row.scope if row.scope_kind == "pool" else ""
@@ -204,9 +204,9 @@ def set_pause(request: HttpRequest) -> HttpResponse:
     kind, scope, raw = (request.POST.get(name, "").strip() for name in ("kind", "scope", "length"))
 
     def act() -> None:
-        if not raw.isascii() or not raw.isdigit() or int(raw[:9]) not in LENGTHS:
+        if raw not in by_hand.SECONDS:
             raise Invalid("Choose how long the pause lasts.")
-        until = clock.now() + timedelta(seconds=int(raw))
+        until = clock.now() + timedelta(seconds=by_hand.SECONDS[raw])
         brakes.pause(actor=actor_of(request), reason=_reason(request), until=until, **_paused(request, kind, scope))
 
     return _do(request, f"Paused: nothing is changed about {scope or 'anything'} until then.", act)

@@ -106,10 +106,10 @@ def _live(user: Any, cases: list[Case]) -> list[Job]:
     tasks = Task.objects.exclude(job="").exclude(last_status="STOPPED").filter(instance__gone_at=None)
     tasks = access.within(user, tasks, prefix="instance__")
     lost = {(row.cluster_id, row.name): row for row in JobStop.objects.filter(left__gt=0)[:MOST]}
-    sums = tasks.values_list("cluster_id", "account_id", "region", "job", "family").order_by()
+    sums = tasks.values_list("cluster_id", "account_id", "region", "job").order_by()
     found: dict[tuple[int, str], Job] = {}
     for cluster, account, region, name, family, nodes, gpus, since in sums.annotate(
-        nodes=Count("instance", distinct=True), held=Sum("gpus"), since=Min("started_at")
+        first_family=Min("family"), nodes=Count("instance", distinct=True), held=Sum("gpus"), since=Min("started_at")
     ):
         found[cluster, name] = Job(name, family, (account, region), {}, nodes, gpus or 0, since)
     sick = {case.instance.instance_id for case in cases}.union(*(map(str, case.victims) for case in cases))
@@ -137,7 +137,7 @@ def _judge(job: Job, cases: Iterable[Case]) -> None:
     if guilty:
         job.state, job.case, job.more = "still", guilty[0], guilty[1:]
         job.victims = _victims(job, guilty[0])
-        job.since = guilty[0].evidence_at if whole else job.since
+        job.since = guilty[0].evidence_at if whole or job.since is None else job.since
     elif job.running == 0:
         job.state = "ended"
     else:

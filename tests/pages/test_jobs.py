@@ -107,6 +107,17 @@ def test_a_job_that_lost_some_of_its_nodes_stands_still_as_a_whole(nodes, log_in
     assert (job.running, len(job.nodes), job.idle_nodes) == (3, 4, 4)
 
 
+def test_a_job_of_several_families_is_one_job_and_one_that_never_began_is_told_all_the_same(nodes, log_in):
+    for number, node in enumerate(nodes):
+        make.task(node, make.workload(f"rank-{number // 2}", "FAMILY"), job="run-7", gpus=8, started_at=None)
+    client = log_in("viewer")
+    (job,) = _rows(client, "running")
+    assert (job.name, job.running, job.gpus, job.family) == ("run-7", 4, 32, "rank-0")
+    case = make.case(nodes[0], code="XID_79", verdict="HARDWARE", victims=[nodes[3].instance_id])
+    (job,) = _rows(client)
+    assert (job.running, job.since, job.idle_nodes) == (4, case.evidence_at, 4)
+
+
 def test_victims_whose_job_is_not_known_are_told_all_the_same(nodes, log_in):
     make.case(nodes[0], code="XID_79", verdict="HARDWARE", victims=[nodes[1].instance_id])
     client = log_in("viewer")

@@ -170,6 +170,27 @@ def test_jobs_that_stand_still_come_first_then_what_gets_worse_and_the_row_says_
     assert rows[0].reasons[0].text == "1 job stands still: 1 node, 8 GPUs idle"
 
 
+def test_a_job_is_told_by_its_cluster_and_counted_in_what_a_person_sees(home, log_in):
+    infer, apart = make.pool("infer"), make.pool("apart", cluster=make.cluster("apart"))
+    on = [make.instance(home), make.instance(home), make.instance(infer)]
+    elsewhere = [make.instance(apart) for _ in range(3)]
+    for one in (*on, *elsewhere):
+        make.task(one, make.workload("pretrain", "FAMILY", cluster=one.cluster), job="main")
+    case = make.case(on[0])
+
+    def told(**scope) -> list[str]:
+        client = log_in("operator", **scope)
+        assert client.get(f"/cases/{case.pk}/").status_code == 200
+        (row,) = client.get("/").context["rows"]
+        return [reason.text for reason in row.reasons]
+
+    assert told() == ["1 job on 3 nodes, 24 GPUs needs it"]
+    assert told(pool="train") == ["1 job on 2 nodes, 16 GPUs needs it"]
+    Case.objects.filter(pk=case.pk).update(victims=[one.instance_id for one in on[1:]])
+    assert told() == ["1 job stands still: 3 nodes, 24 GPUs idle"]
+    assert told(pool="train") == ["1 job stands still: 2 nodes, 16 GPUs idle"]
+
+
 def test_what_policies_repaired_today_is_counted_apart(home, log_in):
     for kind in ("auto", "approve"):
         case = make.case(make.instance(home), state="CLOSED", resolution="REPAIRED")
