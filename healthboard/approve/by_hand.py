@@ -22,6 +22,8 @@ from healthboard.repairs import brakes
 
 #: how long a pause may last: seconds in the form -> words
 LENGTHS = {3600: "1 hour", 4 * 3600: "4 hours", 86400: "24 hours", 3 * 86400: "3 days", 7 * 86400: "7 days"}
+#: the same by what the form sends
+SECONDS = {str(seconds): seconds for seconds in LENGTHS}
 
 
 def find(request: HttpRequest, pk: int) -> Instance:
@@ -81,12 +83,12 @@ def pause(request: HttpRequest, pk: int) -> HttpResponse:
         return render(request, "pause.html", context)
     raw = request.POST.get("length", "")
     try:
-        if not raw.isdigit() or int(raw) not in LENGTHS:
+        if raw not in SECONDS:
             raise Invalid("Choose how long the pause lasts.")
         brakes.pause(
             actor=actor_of(request), scope_kind="instance", scope=found.instance_id, pool=pool, account=found.account,
             region=found.region, reason=request.POST.get("reason", ""),
-            until=clock.now() + timedelta(seconds=int(raw)),
+            until=clock.now() + timedelta(seconds=SECONDS[raw]),
         )  # fmt: skip
     except Refusal as refusal:
         context |= {"error": refusal.message, "given": request.POST}

@@ -135,7 +135,13 @@ def test_an_admin_pauses_one_instance_with_a_reason_and_an_end(on, log_in):
     form = {"length": "3600", "reason": "a look at its cables"}
     assert log_in("operator").post(where, form).status_code == 403
     scoped = log_in("admin", pool="train")
-    for wrong in ({**form, "reason": ""}, {**form, "length": "99"}, {**form, "length": "x"}, {}):
+    for wrong in (
+        {**form, "reason": ""},
+        {**form, "length": "99"},
+        {**form, "length": "x"},
+        {**form, "length": "²"},
+        {},
+    ):
         assert scoped.post(where, wrong).status_code == 422, wrong
     assert scoped.post(where, form).status_code == 303
     pause = Pause.objects.get()

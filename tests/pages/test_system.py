@@ -125,6 +125,7 @@ def test_a_pause_is_set_with_reason_and_end_and_ended(home, log_in):
         ({"length": "5"}, "Choose how long"),
         ({"length": "²"}, "Choose how long"),
         ({"length": "9" * 400}, "Choose how long"),
+        ({"length": "000003600" + "9" * 20}, "Choose how long"),
         ({"reason": ""}, "A pause needs a reason"),
         ({"scope": "train\0"}, "roll-out"),
     ],
