@@ -181,6 +181,7 @@ def case_version(case_id: int) -> list[Any]:
         list(Decision.objects.filter(case=case_id).values_list("pk", "outcome", "undone_at")),
         AuditRow.objects.filter(case_id=case_id).aggregate(n=Count("pk")),
         list(Case.objects.filter(parent=case_id).values_list("pk", "state")),
+        JobStop.objects.aggregate(n=Count("pk"), stop=Max("at")),
     ]
 
 

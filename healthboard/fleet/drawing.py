@@ -136,7 +136,7 @@ def draw(cells: list[Cell], counts: list[tuple[str, int]], params: dict[str, str
         table = urlencode({key: value for key, value in {**params, group: name}.items() if value}) if name else ""
         groups.append(Group(name, len(parts), table, _section(name or f"no {group}", table, parts)))
     defined = "".join(symbol(f"k{number}", state) for state, number in numbers.items())
-    mark = hashlib.sha256(defined.encode())
+    mark = hashlib.sha256(f"{counts} {defined}".encode())
     for one in groups:
         mark.update(one.drawn.encode())
     return Drawn(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from html import unescape
 
 import pytest
@@ -9,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from healthboard.audit.models import AuditRow
 from healthboard.cases import groups, readings
 from healthboard.cases.models import Case, Decision
+from healthboard.fleet.models import JobStop
 from healthboard.policies.defaults import ensure_default
 from healthboard.policies.reading import reread
 from tests import factories as make
@@ -108,6 +110,20 @@ def test_precedent_counts_what_was_done_and_whether_it_helped(case, home, log_in
     make.case(make.instance(home, instance_type="p4d.24xlarge"), state="CLOSED", resolution="REPAIRED")
     found = log_in("operator").get(f"/cases/{case.pk}/").context["precedent"]
     assert (found["total"], found["helped"], found["dismissed"], found["overridden"]) == (3, 2, 1, 1)
+
+
+def test_a_job_that_stops_is_told_by_the_next_poll(case, log_in):
+    client, where = log_in("viewer"), f"/cases/{case.pk}/"
+    shown = re.search(r'"X-Shown": "(\w+)"', client.get(where).content.decode())[1]
+    headers = {"HX-Request": "true", "X-Shown": shown}
+    assert client.get(where, headers=headers).status_code == 204
+    on = case.instance
+    JobStop.objects.create(
+        account=on.account, region=on.region, cluster=on.cluster, name="pretrain/7", left=0, at=case.evidence_at,
+        nodes={on.instance_id: 8},
+    )  # fmt: skip
+    answer = client.get(where, headers=headers)
+    assert answer.status_code == 200 and "Job pretrain/7 stands still" in answer.content.decode()
 
 
 def test_the_timeline_has_evidence_and_deeds_in_order_with_actors(case, log_in):

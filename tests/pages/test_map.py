@@ -119,6 +119,15 @@ def test_a_drawing_is_kept_until_the_fleet_changes_and_only_for_the_same_scope(f
     assert len(drawn) == 3
 
 
+def test_a_tab_that_counts_otherwise_is_shown_though_the_cells_are_the_same(fleet, log_in):
+    client, address = log_in("viewer"), "/fleet/map/?health=HARDWARE"
+    shown = re.search(r'"X-Shown": "(\w+)"', client.get(address).content.decode())[1]
+    fleet[2].verdict, fleet[2].evidence_at = "WATCH", make.ago(0)
+    fleet[2].save()
+    answer = client.get(address, headers={"HX-Request": "true", "X-Shown": shown})
+    assert answer.status_code == 200 and ("WATCH", 1) in answer.context["counts"]
+
+
 def test_an_unchanged_map_is_polled_for_nothing_though_the_collectors_came_round(fleet, log_in):
     client = log_in("viewer")
     shown = re.search(r'"X-Shown": "(\w+)"', client.get("/fleet/map/").content.decode())[1]
