@@ -73,7 +73,8 @@ class Postgres:
         )
         port = spare_port()
         options = [
-            f"-p{port}", "-h127.0.0.1", "-k", "", "-F", "-c", "max_connections=200", "-c", "log_min_messages=fatal",
+            f"-p{port}", "-h127.0.0.1", "-k", "", "-F", "-c", "full_page_writes=off", "-c", "jit=off",
+            "-c", "max_connections=200", "-c", "log_min_messages=fatal",
         ]  # fmt: skip
         common["stderr"] = subprocess.DEVNULL
         process = subprocess.Popen(

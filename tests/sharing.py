@@ -12,8 +12,11 @@ from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parents[1]
 INSTALLATIONS_AT_ONCE = 2
-#: those that take longest, so that they do not come last
-LONG = ("tests/loop/test_limits.py", "tests/loop/test_repairs.py", "tests/loop/test_people.py")
+#: those that take longest, so that they do not come last; a folder stands for its files
+LONG = (
+    "tests/loop/test_limits.py", "tests/loop/test_repairs.py", "tests/loop/test_people.py", "tests/repairs/",
+    "tests/browser/",
+)  # fmt: skip
 
 
 class InstallationsApart(LoadFileScheduling):
@@ -27,5 +30,5 @@ class InstallationsApart(LoadFileScheduling):
         with_installations = node in list(self.nodes)[:INSTALLATIONS_AT_ONCE]
         suited = [scope for scope in self.workqueue if (scope in self.apart) == with_installations]
         if suited:
-            self.workqueue.move_to_end(min(suited, key=lambda scope: scope not in LONG), last=False)
+            self.workqueue.move_to_end(min(suited, key=lambda scope: not scope.startswith(LONG)), last=False)
         super()._assign_work_unit(node)
