@@ -7,7 +7,6 @@ urlpatterns = [
     path("", include("healthboard.approve.urls")),
     path("", include("healthboard.fleet.urls")),
     path("", include("healthboard.repairs.urls")),
-    path("", include("healthboard.audit.urls")),
     path("", include("healthboard.notices.urls")),
     path("accounts/", include("healthboard.people.urls")),
     path("", include("healthboard.api.urls")),

@@ -2,6 +2,7 @@ from django.urls import path
 
 from healthboard.approve import (
     answers,
+    audit,
     bulk,
     bundle,
     by_hand,
@@ -52,5 +53,6 @@ urlpatterns = [
     path("explain/", explain.explain, name="explain"),
     path("look/", look.look, name="look"),
     path("handover/", handover.handover, name="handover"),
+    path("audit/", audit.audit, name="audit"),
     path("wall/", wall.wall, name="wall"),
 ]

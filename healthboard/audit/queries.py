@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
 from typing import Any
 
 from django.db.models import Q, QuerySet
 
+from healthboard import spans
 from healthboard.audit.models import AuditRow
 from healthboard.fleet.models import Instance
 from healthboard.people.models import Grant
 
-FILTERS = ("who", "verb", "instance", "case", "repair", "since", "until")
+FILTERS = ("who", "verb", "instance", "case", "repair", "pool", "since", "until")
+_PART = 2_000
 
 
-def within(user: Any, found: QuerySet[AuditRow]) -> QuerySet[AuditRow]:
-    """The rows that the person may see: of no place, or of a place that a grant covers."""
-    where = Q(account="")
+def within(user: Any, found: QuerySet[AuditRow], cases: QuerySet) -> QuerySet[AuditRow]:
+    """The rows that the person may see: of no place, of a place that a grant covers, or of a group case among `cases`,
+    which are those that the person sees."""
+    where = Q(account="") & (Q(case_id=None) | Q(case_id__in=cases.values("pk")))
     for grant in Grant.objects.filter(user=user).select_related("account"):
         part = Q()
         if grant.account_id:
@@ -31,30 +34,37 @@ def within(user: Any, found: QuerySet[AuditRow]) -> QuerySet[AuditRow]:
     return found.filter(where)
 
 
-def rows(params: dict[str, str], user: Any) -> QuerySet[AuditRow]:
-    """`who` and `verb` match a part; `since` and `until` are dates (UTC, both included); a bad value is left out."""
-    found = within(user, AuditRow.objects.select_related("seal").order_by("-pk"))
+def rows(params: dict[str, str], user: Any, cases: QuerySet) -> QuerySet[AuditRow]:
+    """`who` and `verb` match a part; `pool` is a name: rows of its instances and of its cases, among `cases` that the
+    person sees; `since` and `until` are days or minutes (UTC, both included). A bad value is left out."""
+    found = within(user, AuditRow.objects.select_related("seal").order_by("-pk"), cases)
     if params.get("who"):
         found = found.filter(actor__icontains=params["who"])
     if params.get("verb"):
         found = found.filter(verb__startswith=params["verb"])
     if params.get("instance"):
         found = found.filter(instance__icontains=params["instance"])
+    if params.get("pool"):
+        here = Instance.objects.filter(pool__name=params["pool"]).values("instance_id")
+        of_pool = cases.filter(pool__name=params["pool"]).values("pk")
+        found = found.filter(Q(instance__in=here) | Q(case_id__in=of_pool))
     for name in ("case", "repair"):
-        if params.get(name, "").isdigit():
-            found = found.filter(**{f"{name}_id": int(params[name]) % 2**63})
-    if since := _date(params.get("since", "")):
+        said = params.get(name, "")
+        if said.isascii() and said.isdigit() and len(said) < 19:
+            found = found.filter(**{f"{name}_id": int(said)})
+    if since := spans.begin(params.get("since", "")):
         found = found.filter(at__gte=since)
-    if until := _date(params.get("until", "")):
-        found = found.filter(at__lt=until + timedelta(days=1))
+    if until := spans.end(params.get("until", "")):
+        found = found.filter(at__lt=until)
     return found
 
 
-def _date(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        return None
+def each(found: QuerySet[AuditRow]) -> Iterator[AuditRow]:
+    """All of them, newest first, read in parts by key: no cursor is held open while a slow reader takes them."""
+    rest = found
+    while part := list(rest[:_PART]):
+        yield from part
+        rest = found.filter(pk__lt=part[-1].pk)
 
 
 def verbs() -> list[str]:
@@ -62,6 +72,13 @@ def verbs() -> list[str]:
     return sorted(
         {verb.split(".")[0] for verb in AuditRow.objects.order_by().values_list("verb", flat=True).distinct()}
     )
+
+
+#: of an exported row
+COLUMNS = (
+    "id", "at", "actor", "via", "verb", "subject", "account", "region", "instance", "case", "repair", "summary",
+    "request_id", "payload_hash", "position", "hash",
+)  # fmt: skip
 
 
 def as_dict(row: AuditRow) -> dict[str, Any]:

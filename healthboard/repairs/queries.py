@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Count, Max, Q, QuerySet
 
+from healthboard import spans
 from healthboard.repairs.models import Call, Occupancy, Repair, Step
 from healthboard.repairs.states import CLOSED, State
 
@@ -36,20 +36,13 @@ def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
         rows = rows.filter(automatic=True)
     elif params.get("by"):
         rows = rows.filter(automatic=False, requested_by__icontains=params["by"])
-    if since := _date(params.get("since", "")):
+    if since := spans.begin(params.get("since", "")):
         rows = rows.filter(closed_at__gte=since)
     if params.get("q"):
         rows = rows.filter(
             Q(instance__instance_id__icontains=params["q"]) | Q(replacement__instance_id__icontains=params["q"])
         )
     return rows
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def before(rows: QuerySet[Repair], key: list[Any] | None) -> QuerySet[Repair]:

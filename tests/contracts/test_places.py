@@ -252,5 +252,5 @@ def test_a_viewer_of_one_account_finds_nothing_of_the_other_on_any_page(fleet, c
         assert answer.status_code == 200, path
         assert foreign.instance_id not in answer.content.decode(), path
     for path in ("/fleet/", "/repairs/", "/audit/"):
-        told = client.get(path, {"format": "csv"}).content.decode()
+        told = client.get(path, {"format": "csv"}).getvalue().decode()
         assert foreign.instance_id not in told and own.instance_id in told, path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from healthboard import clock
 from healthboard.audit import chain
 from healthboard.audit.models import AuditRow
@@ -39,7 +41,11 @@ def test_the_record_is_exported_whole_with_its_place_in_the_chain(home, log_in):
     client = log_in("admin")
     client.post("/system/stop/", {"reason": "a look"})
     chain.seal()
-    (row,) = [row for row in client.get("/audit/?format=json").json()["items"] if row["verb"] == "switch.stopped"]
+    (row,) = [
+        row
+        for row in json.loads(client.get("/audit/?format=json").getvalue())["items"]
+        if row["verb"] == "switch.stopped"
+    ]
     end = chain.end()
     assert (row["position"], row["hash"]) == (end.position, end.hash)
-    assert f",{end.position}," in client.get("/audit/?format=csv").content.decode()
+    assert f",{end.position}," in client.get("/audit/?format=csv").getvalue().decode()

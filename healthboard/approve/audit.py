@@ -1,25 +1,25 @@
-"""The audit list: who did what, when, by which way. Read-only."""
+"""The audit list: who did what, when, by which way. Read-only; as CSV or JSON it is sent while it is read."""
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 
-from healthboard import pages
+from healthboard import pages, spans
 from healthboard.audit import queries
-from healthboard.exports import FORMATS, export
-
-MOST = 50_000
+from healthboard.cases.models import Case
+from healthboard.exports import FORMATS, stream
+from healthboard.people import access
 
 
 @pages.page
-def audit(request: HttpRequest) -> HttpResponse:
-    params = {name: request.GET.get(name, "").replace("\0", "").strip() for name in queries.FILTERS}
-    found = queries.rows(params, request.user)
+def audit(request: HttpRequest) -> HttpResponseBase:
+    params = {name: request.GET.get(name, "").replace("\0", "").strip()[:200] for name in queries.FILTERS}
+    found = queries.rows(params, request.user, access.within(request.user, Case.objects.all()))
     if (kind := request.GET.get("format")) in FORMATS:
-        return export("audit", (queries.as_dict(row) for row in found[:MOST]), kind)
+        return stream("audit", queries.COLUMNS, map(queries.as_dict, queries.each(found)), kind)
     after = pages.unpack(request.GET.get("after", ""), 1)
-    if after is not None:
+    if after is not None and isinstance(after[0], int):
         found = found.filter(pk__lt=after[0])
     rows = list(found[: pages.PAGE_SIZE + 1])
     more, rows = len(rows) > pages.PAGE_SIZE, rows[: pages.PAGE_SIZE]
@@ -28,6 +28,8 @@ def audit(request: HttpRequest) -> HttpResponse:
         "next": pages.pack([rows[-1].pk]) if more else "",
         "paged": after is not None,
         "params": params,
+        "since": spans.minute(params["since"]),
+        "until": spans.minute(params["until"], last=True),
         "filtered": any(params.values()),
         "verbs": queries.verbs(),
     }
