@@ -4,8 +4,9 @@ web processes."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
-from django.db.models import Count
+from django.db.models import Count, Min
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -46,24 +47,39 @@ class Numbers:
         for state in CASES_OPEN:
             out.add_metric([str(state)], counts.get(str(state), 0))
         yield out
-        waiting = Case.objects.filter(state="WAITING").order_by("opened_at").values_list("opened_at", flat=True).first()
-        age = (now - waiting).total_seconds() if waiting else 0
-        yield GaugeMetricFamily("healthboard_case_waiting_oldest_seconds", "Age of the oldest waiting case", value=age)
+        waiting = Case.objects.filter(state="WAITING").aggregate(at=Min("opened_at"))["at"]
+        yield GaugeMetricFamily(
+            "healthboard_case_waiting_oldest_seconds", "Age of the oldest waiting case", value=_age(waiting, now)
+        )
         counts = dict(Repair.objects.values_list("state").annotate(n=Count("pk")).order_by())
         out = GaugeMetricFamily("healthboard_repairs", "Repairs by state", labels=["state"])
         for state in RepairState:
             out.add_metric([str(state)], counts.get(str(state), 0))
         yield out
-        asking = Repair.objects.filter(state="ASKING").order_by("opened_at").values_list("opened_at", flat=True).first()
-        age = (now - asking).total_seconds() if asking else 0
-        yield GaugeMetricFamily(
-            "healthboard_repair_asking_oldest_seconds", "Age of the oldest asking repair", value=age
-        )
+        for name, words, rows in (
+            ("asking", "asking repair", Repair.objects.filter(state="ASKING")),
+            ("open", "repair that has not ended, whatever it waits for", Repair.objects.filter(closed_at=None)),
+        ):
+            oldest = rows.aggregate(at=Min("opened_at"))["at"]
+            yield GaugeMetricFamily(
+                f"healthboard_repair_{name}_oldest_seconds", f"Age of the oldest {words}", value=_age(oldest, now)
+            )
+        yield self._ended()
         out = GaugeMetricFamily("healthboard_budget_taken", "Units of the budget that repairs hold", labels=["pool"])
         rows = Occupancy.objects.filter(released_at=None).values_list("pool__name").annotate(n=Count("pk")).order_by()
         for pool, count in rows:
             out.add_metric([pool], count)
         yield out
+
+    def _ended(self) -> CounterMetricFamily:
+        out = CounterMetricFamily(
+            "healthboard_repairs_ended", "Repairs that ended, by action, end and who asked for them",
+            labels=["action", "end", "by"],
+        )  # fmt: skip
+        ended = Repair.objects.filter(closed_at__isnull=False).order_by()
+        for action, end, alone, count in ended.values_list("action", "state", "automatic").annotate(n=Count("pk")):
+            out.add_metric([action, end, "policy" if alone else "person"], count)
+        return out
 
     def _sources(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         now = clock.now()
@@ -94,9 +110,11 @@ class Numbers:
         now = clock.now()
         ages = GaugeMetricFamily("healthboard_pulse_age_seconds", "Since a part last came round", labels=["name"])
         fine = GaugeMetricFamily("healthboard_pulse_ok", "1 if what it found was fine", labels=["name"])
-        for pulse in Pulse.objects.exclude(name="watch").order_by(
-            "name"
-        ):  # the canary proves beat, broker and worker together
+        logged = None
+        # the canary proves beat, broker and worker together
+        for pulse in Pulse.objects.exclude(name="watch").order_by("name"):
+            if pulse.name == "audit":
+                logged = _moment(pulse.detail.get("logged_at"))
             ages.add_metric([pulse.name], max((now - pulse.at).total_seconds(), 0))
             fine.add_metric([pulse.name], int(pulse.ok))
         yield ages
@@ -106,6 +124,15 @@ class Numbers:
         out.add_metric(["no"], sum(not one["seen_by"] for one in standing))
         out.add_metric(["yes"], sum(bool(one["seen_by"]) for one in standing))
         yield out
+        orphans = sum(one["sentence"].startswith("ORPHAN") for one in standing)
+        yield GaugeMetricFamily(
+            "healthboard_orphans", "Instances that healthboard launched and that belong to nothing", value=orphans
+        )
+        if logged is not None:
+            yield GaugeMetricFamily(
+                "healthboard_audit_head_written_age_seconds", "Since the audit chain's head was logged outside the "
+                "database", value=_age(logged, now),
+            )  # fmt: skip
         if end := chain.end():
             head = GaugeMetricFamily("healthboard_audit_head", "Position of the audit chain's end", labels=["hash"])
             head.add_metric([end.hash], end.position)
@@ -132,6 +159,19 @@ class Numbers:
             for state in ("waiting", "troubled", "given_up"):
                 out.add_metric([target.name, state], getattr(target, state))
         yield out
+        due, now = told.oldest_due(), clock.now()
+        yield GaugeMetricFamily(
+            "healthboard_outbox_overdue_seconds", "How late the notice is that should have been sent first",
+            value=_age(due, now),
+        )  # fmt: skip
+
+
+def _age(at: datetime | None, now: datetime) -> float:
+    return max((now - at).total_seconds(), 0) if at else 0
+
+
+def _moment(text: object) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) and text else None
 
 
 registry = CollectorRegistry(auto_describe=False)

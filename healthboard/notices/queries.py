@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
-from django.db.models import Count, Max, OuterRef, Q, Subquery
+from django.db.models import Count, Max, Min, OuterRef, Q, Subquery
 
 from healthboard import clock
 from healthboard.notices.kinds import OPERATORS
-from healthboard.notices.models import Delivery, Target
+from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.notices.routing import GIVEN_UP
 
 
@@ -28,6 +29,13 @@ def standing() -> list[Target]:
         error=Subquery(wrong.values("error")[:1]),
     )
     return sorted(rows, key=lambda target: (not (target.troubled or target.given_up), target.name))
+
+
+def oldest_due() -> datetime | None:
+    """When the notice was due that waits longest for the sender: a time in the past means that it does not come round.
+    What is tried in vain is due again later each time, and what quiet hours put off is due at their end."""
+    rows = (Delivery.objects.filter(state="PENDING"), Notice.objects.filter(routed_at=None))
+    return min(filter(None, (row.aggregate(at=Min("next_at"))["at"] for row in rows)), default=None)
 
 
 def unheard(targets: Iterable[Target], named: Iterable[Iterable[str]]) -> list[str]:
