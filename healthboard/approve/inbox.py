@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from healthboard import clock
-from healthboard.cases import queries, standstill, urgency
+from healthboard.cases import listing, queries, standstill, urgency
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.exports import FORMATS, export
@@ -26,20 +26,13 @@ def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
     if (kind := request.GET.get("format")) in FORMATS:
-        return export(f"cases-{tab}", map(_exported, queries.tab(seen(request), tab)[:MOST]), kind)
+        return export(
+            f"cases-{tab}",
+            map(listing.as_dict, queries.tab(seen(request), tab).prefetch_related("decisions")[:MOST]),
+            kind,
+        )
     shown = queries.tab_version(seen(request), tab)
     return live(request, "inbox.html", shown, lambda: context(request, tab))
-
-
-def _exported(case: Case) -> dict[str, Any]:
-    return {
-        "id": case.pk, "instance": case.instance.instance_id if case.instance else "", "codes": " ".join(case.codes),
-        "verdict": case.verdict, "action": case.action, "mode": case.mode, "state": case.state,
-        "resolution": case.resolution, "account": case.account.account_id, "region": case.region,
-        "pool": case.pool.name if case.pool else "", "title": case.title, "why": case.why,
-        "why_waiting": case.why_waiting, "opened_at": case.opened_at, "expires_at": case.expires_at,
-        "plan_version": case.plan_version, "evidence_hash": case.evidence_hash,
-    }  # fmt: skip
 
 
 def seen(request: HttpRequest) -> QuerySet[Case]:

@@ -7,6 +7,7 @@ from healthboard.approve import (
     bundle,
     by_hand,
     case,
+    cases,
     condemned,
     evidence,
     explain,
@@ -23,6 +24,7 @@ from healthboard.approve import (
 
 urlpatterns = [
     path("", inbox.inbox, name="inbox"),
+    path("cases/", cases.cases, name="cases"),
     path("cases/<int:case_id>/", case.case, name="case"),
     path("cases/<int:case_id>/answer/<slug:kind>/", answers.answer, name="answer"),
     path("cases/<int:case_id>/evidence/", evidence.of_case, name="case_evidence"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 from django.db.models import Count, Q, QuerySet
 
@@ -16,7 +17,8 @@ MOST = 10
 
 def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
     """Sums and what each action came to, of all cases; who overrode, and the newest ten cases, those with exactly the
-    same codes first, only of those that the person sees (`access.seeing`). `unseen`: how many others there are.
+    same codes first, only of those that the person sees (`access.seeing`). `unseen`: how many others there are;
+    `like`: the query string of the list that the counts link to.
 
     Six queries, however many cases there were.
     """
@@ -35,12 +37,15 @@ def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
         cleared=Count("pk", filter=Q(resolution="CLEARED")),
     )
     if not sums["total"]:
-        return {**sums, "rows": [], "actions": [], "overrides": [], "overridden": 0}
+        return {**sums, "rows": [], "actions": [], "overrides": [], "overridden": 0, "like": ""}
     stood = Decision.objects.filter(case__in=same, undone_at=None)
     actions = (
         stood.filter(repair__isnull=False)
         .values("action")
-        .annotate(times=Count("pk"), helped=Count("pk", filter=Q(case__resolution__in=words.HELPED)))
+        .annotate(
+            times=Count("case", distinct=True),
+            helped=Count("case", distinct=True, filter=Q(case__resolution__in=words.HELPED)),
+        )
         .order_by("-times", "action")
     )
     rows = list(
@@ -57,4 +62,11 @@ def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
         "actions": list(actions),
         "overrides": list(overridden.filter(case__in=seen).order_by("-at")[:3]),
         "overridden": overridden.values("case").distinct().count(),
+        "like": _address(case),
     }
+
+
+def _address(case: Case) -> str:
+    """The query string of the list of cases that shows the ones counted here, as far as a person sees them."""
+    where = case.instance.instance_type if case.instance else "group"
+    return urlencode({"state": "closed", "code": case.code, "type": where, "but": case.pk})

@@ -195,6 +195,11 @@ def _requests_mark(instance_id: int) -> list[Any]:
     )
 
 
+def list_version(seen: QuerySet[Case]) -> list[Any]:
+    """Cheap values that change whenever the list of cases would."""
+    return [seen.aggregate(n=Count("pk"), changed=Max("changed_at")), Decision.objects.aggregate(pk=Max("pk"))]
+
+
 def tab_version(seen: QuerySet[Case], name: str) -> list[Any]:
     """Cheap values that change whenever a tab would."""
     newest = Case.objects.aggregate(changed=Max("changed_at"), pk=Max("pk"))

@@ -127,6 +127,9 @@ def _codes(user: Any, live: QuerySet[Instance], text: str) -> Iterator[Hit]:
     cases = access.within(user, Case.objects.filter(code=code, closed_at=None)).select_related("instance")
     for case in cases.order_by("pk")[:MOST]:
         yield Hit(f"open case with {code}", f"case {case.pk}", reverse("case", args=[case.pk]), case.title)
+    if closed := access.within(user, Case.objects.filter(code=code).exclude(closed_at=None)).count():
+        where = f"{reverse('cases')}?{urlencode({'state': 'closed', 'code': code})}"
+        yield Hit(f"closed cases with {code}", f"{code} before", where, words.count(closed, "case"))
     if count := live.filter(verdict_code=code, gone_at=None).count():
         yield _table("code", f"{code}: {catalogue.get(code).title}", count, q=code)
 

@@ -78,6 +78,8 @@ def pages(found: dict) -> dict[str, str]:
         "case-undo": f"/cases/{found['undoable'].pk}/",
         "case-group": f"/cases/{found['group'].pk}/",
         "case-hostile": f"/cases/{found['evil'].pk}/",
+        "cases": "/cases/?state=all",
+        "cases-none": "/cases/?state=closed&code=XID_119&type=p5.48xlarge&end=CLEARED",
         "answer": f"{case}answer/override/",
         "release": f"/cases/{found['group'].pk}/release/",
         "fleet": "/fleet/",
