@@ -1,7 +1,8 @@
 """The one place that makes AWS clients.
 
 Sandbox mode: made-up keys and the sandbox's endpoint; every other host is refused just before a request would leave,
-whatever `AWS_*` or `~/.aws` hold. aws mode: the default credential chain, or a role per account.
+whatever `AWS_*` or `~/.aws` hold. aws mode: the default credential chain, or a role per account. In both, a process
+sends its own operations and no others, and the web process none (`healthboard.operations`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -21,11 +22,11 @@ import boto3
 import botocore.session
 from botocore.config import Config
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
-from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.model import OperationModel
 
-from healthboard import config
+from healthboard import aws_roles, config, operations
 from healthboard.config import BadSetting
+from healthboard.operations import Operations
 
 SANDBOX_ACCOUNT = "111122223333"
 SANDBOX_REGION = "us-east-1"
@@ -54,6 +55,10 @@ class Entry(NamedTuple):
 
 class OutsideSandbox(Exception):
     """Sandbox mode was about to talk to something that is not on loopback. Nothing was sent."""
+
+
+class NotAllowed(BadSetting):
+    """This process may not make such calls. Nothing was sent."""
 
 
 class NotSent(Exception):
@@ -137,36 +142,47 @@ def event_queue(account: str, region: str) -> str:
     return found
 
 
-def client(service: str, *, account: str, region: str, changing: bool = False) -> Any:
+def client(
+    service: str, *, account: str, region: str, changing: bool = False, allowed: Operations | None = None
+) -> Any:
     """A client for one account and region, kept for the life of the process and safe to share between threads.
 
     `changing`: for calls that change something; they are sent exactly once and never repeated by botocore.
-    Raises BadSetting where the settings or credentials do not allow it.
+    `allowed`: other operations than the process's own, for a command that a person runs with rights of their own.
+    Raises BadSetting where the settings or credentials do not allow it, NotAllowed where the process may not call AWS.
     """
+    process = config.process()
+    own = operations.OF[process]
+    if not own or (allowed is not None and process != "all"):
+        raise NotAllowed(f"the {process} process makes no {'such ' if own else ''}calls to AWS")
+    if changing and process == "reader":
+        raise NotAllowed("the reader process changes nothing in AWS")
     endpoint = sandbox_endpoint() if config.mode() == "sandbox" else None
-    key = (os.getpid(), endpoint, service, account, region, changing)
+    key = (os.getpid(), process, endpoint, service, account, region, changing, allowed is not None)
     with _lock:
         made = _clients.get(key)
         if made is None:
             if endpoint:
                 made = _sandbox_client(service, account, region, changing, endpoint)
             else:
-                made = _aws_client(service, account, region, changing)
+                role = "" if allowed is not None else "actor" if changing or process == "actor" else "reader"
+                made = _aws_client(service, account, region, changing, role)
+            made.meta.events.register_first("before-call", _only(process, own if allowed is None else allowed))
             if changing:
                 made.meta.events.register_last("before-send", refuse_late)
             _clients[key] = made
     return made
 
 
-def check() -> list[str]:
-    """Prove at the start that every account can be reached: sentences, one per account. Raises BadSetting."""
-    said = []
-    for entry in accounts():
-        region = regions()[0]
-        client("sts", account=entry.account, region=region)
-        event_queue(entry.account, region)
-        said.append(f"account {entry.account}: {', '.join(regions())}" + (f" by {entry.role}" if entry.role else ""))
-    return said
+def _only(process: str, allowed: Operations) -> Callable[..., None]:
+    """Refuses every operation that is not declared, before its request is made (botocore's `before-call`)."""
+
+    def refuse(model: OperationModel, **_: Any) -> None:
+        service, name = model.service_model.service_name, model.name
+        if name not in allowed.get(service, ()):
+            raise NotAllowed(f"{service}:{name} is not among the operations of the {process} process")
+
+    return refuse
 
 
 # --- sandbox mode
@@ -237,53 +253,9 @@ def _config(changing: bool) -> Config:
     )
 
 
-def _aws_client(service: str, account: str, region: str, changing: bool) -> Any:
-    return boto3.Session(botocore_session=_aws_session(account, region), region_name=region).client(
-        service, config=_config(changing)
-    )
-
-
-def _aws_session(account: str, region: str) -> botocore.session.Session:
-    """The account's session, proven once per process to belong to that account, so that two never mix."""
-    key = (os.getpid(), account)
-    if key in _sessions:
-        return _sessions[key]
+def _aws_client(service: str, account: str, region: str, changing: bool, role: str) -> Any:
     entry = next((e for e in accounts() if e.account == account), None)
     if entry is None:
         raise BadSetting(f"account {account} is not in HEALTHBOARD_ACCOUNTS")
-    session = botocore.session.Session()
-    if session.get_credentials() is None:
-        raise BadSetting(
-            "no AWS credentials found: give the process a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-            "or use HEALTHBOARD_MODE=sandbox"
-        )
-    if entry.role:
-        session = _assumed(session, entry.role, region)
-    told = _caller(session, region, account)
-    if told != account:
-        raise BadSetting(
-            f"the credentials for account {account} belong to account {told}: "
-            f"write HEALTHBOARD_ACCOUNTS={account}=arn:aws:iam::{account}:role/NAME"
-        )
-    _sessions[key] = session
-    return session
-
-
-def _assumed(source: botocore.session.Session, role: str, region: str) -> botocore.session.Session:
-    """A session with the role's credentials, renewed by themselves before they end."""
-    fetcher = AssumeRoleCredentialFetcher(
-        lambda *args, **kw: source.create_client(*args, **{"region_name": region, "config": _config(False), **kw}),
-        source.get_credentials(),
-        role,
-        extra_args={"RoleSessionName": "healthboard"},
-    )
-    session = botocore.session.Session()
-    session._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-    return session
-
-
-def _caller(session: botocore.session.Session, region: str, account: str) -> str:
-    try:
-        return session.create_client("sts", region_name=region, config=_config(False)).get_caller_identity()["Account"]
-    except (BotoCoreError, ClientError) as error:
-        raise BadSetting(f"account {account} cannot be reached: {error}") from None
+    session = aws_roles.session(account, aws_roles.arn(role, account) or entry.role, region, _config(False), role)
+    return boto3.Session(botocore_session=session, region_name=region).client(service, config=_config(changing))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from celery import Celery
+from celery import Celery, signals
 from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "healthboard.settings")
@@ -26,6 +26,15 @@ APART = {
     "workers.decide.tend": {"queue": ROUNDS},
 }
 QUEUES = (*STAGES, BREADTH, ROUNDS)
+#: worker -> its queues. Only the reader and the actor have rights in AWS, and only the actor's change anything
+TAKES = {
+    "reader": ("collect", "decide", "verify", BREADTH, ROUNDS),
+    "actor": ("repair",),
+    "sender": ("notify",),
+    "all": QUEUES,
+}
+#: a worker knows the tasks of its own queues and no others, whatever a message names
+KNOWS = [stage for stage in STAGES if stage in TAKES.get(config.process(), QUEUES)]
 
 
 def every(seconds: float, *, least: float = 1.0) -> float:
@@ -58,6 +67,13 @@ if config.local_gpus():
     OWN["workers.collect.read_local_gpus"] = {"queue": config.local_queue()}
 
 app = Celery("healthboard")
+
+
+@signals.beat_init.connect
+def _is_beat(**_: object) -> None:
+    os.environ["HEALTHBOARD_PROCESS"] = "beat"  # however it was started, it makes no calls to AWS
+
+
 app.conf.update(
     broker_url=config.read("REDIS_URL", "redis://127.0.0.1:6379/0"),
     broker_connection_retry_on_startup=True,
@@ -94,5 +110,5 @@ app.conf.update(
         for name, (task, seconds) in TICKS.items()
     },
     beat_schedule_filename=str(config.run_dir() / "beat-schedule"),
-    imports=[*(f"workers.{stage}.tasks" for stage in STAGES), "workers.hearing"],
+    imports=[*(f"workers.{stage}.tasks" for stage in KNOWS), "workers.hearing"],
 )

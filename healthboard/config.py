@@ -55,6 +55,11 @@ def mode() -> str:
     return choice("HEALTHBOARD_MODE", "sandbox", ("sandbox", "aws"))
 
 
+def process() -> str:
+    """Which part of healthboard this process is, and so what it may do: one alone, or `all` that a worker does."""
+    return choice("HEALTHBOARD_PROCESS", "all", ("web", "beat", "reader", "actor", "sender", "all"))
+
+
 def exporters() -> list[str] | None:
     """Pools whose nodes' dcgm-exporters are read; empty for all of them, None where none are (the default)."""
     value = read("HEALTHBOARD_EXPORTERS", "off").strip()

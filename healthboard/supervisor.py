@@ -19,10 +19,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from healthboard import config, valkey
+from healthboard import config, processes, valkey
 from healthboard.config import ROOT, BadSetting
 
 STOP_S = 12.0  # from SIGTERM to SIGKILL
@@ -40,7 +40,7 @@ class CannotStart(Exception):
 class Child:
     name: str
     command: list[str]
-    env: dict[str, str] = field(default_factory=dict)
+    part: str = ""  # which process of an installation it is; empty: none of them
     process: subprocess.Popen | None = None
     delay: float = FIRST_DELAY
     started: float = 0.0
@@ -49,9 +49,11 @@ class Child:
     def start(self, env: dict[str, str]) -> None:
         log = config.home() / "log" / f"{self.name}.log"
         _rotate(log)
+        if self.part:
+            env = processes.environment(self.part, env)
         with log.open("ab") as out:
             self.process = subprocess.Popen(
-                self.command, cwd=ROOT, env={**env, **self.env}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                self.command, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                 start_new_session=True, preexec_fn=_die_with_parent,
             )  # fmt: skip
         self.started = time.monotonic()
@@ -162,32 +164,18 @@ class Supervisor:
             raise CannotStart(lines[-1] if lines else f"manage.py {args[0]} failed")
 
     def processes(self) -> None:
-        python = sys.executable
-        if self.mode == "sandbox":
-            self._add("sandbox", [python, "manage.py", "sandbox_serve"])
-        celery = [python, "-m", "celery", "-A", "healthboard.celery"]
-        pool = ["--pool", "solo"]
-        sqlite = "sqlite" in (config.read("DATABASE_URL") or "sqlite")
-        if not sqlite:
-            pool = ["--pool", "prefork", "--concurrency", config.read("HEALTHBOARD_CONCURRENCY", "4")]
         from healthboard.celery import QUEUES
 
-        self._add("worker", [*celery, "worker", *pool, "-Q", ",".join(QUEUES), "--without-mingle", "--without-gossip",
-                             "-n", f"healthboard-{os.getpid()}@%h", "-l", "INFO"])  # fmt: skip
+        if self.mode == "sandbox":
+            self._add("sandbox", [sys.executable, "manage.py", "sandbox_serve"])
+        self._add("worker", processes.worker("all", QUEUES), "all")
         if config.local_gpus():  # a process of its own: a driver that hangs holds nothing else up
-            self._add("local-gpus", [*celery, "worker", "--pool", "solo", "-Q", config.local_queue(), "--without-mingle",
-                                     "--without-gossip", "-n", f"local-{os.getpid()}@%h", "-l", "INFO"])  # fmt: skip
-        self._add(
-            "beat", [*celery, "beat", "--pidfile", "", "-s", str(config.run_dir() / "beat-schedule"), "-l", "WARNING"]
-        )
-        self._add("web", [
-            python, "-m", "gunicorn", "healthboard.wsgi", "--bind", config.bind(), "--worker-class", "gthread",
-            "--workers", "1" if sqlite else "2", "--threads", "8", "--timeout", "60", "--graceful-timeout", "5",
-            "--log-level", "warning",
-        ])  # fmt: skip
+            self._add("local-gpus", processes.worker("local", (config.local_queue(),), solo=True), "reader")
+        for name in ("beat", "web"):
+            self._add(name, processes.command(name), name)
 
-    def _add(self, name: str, command: list[str]) -> Child:
-        child = Child(name, command)
+    def _add(self, name: str, command: list[str], part: str = "") -> Child:
+        child = Child(name, command, part)
         self.children.append(child)
         child.start(self.env)
         return child

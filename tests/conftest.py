@@ -13,7 +13,9 @@ from pathlib import Path
 _HOME = Path(tempfile.mkdtemp(prefix="healthboard-tests-"))
 for name in [n for n in os.environ if n.startswith(("AWS_", "HEALTHBOARD_")) and n != "HEALTHBOARD_TEST_DB"]:
     del os.environ[name]
-os.environ.update(HEALTHBOARD_MODE="sandbox", HEALTHBOARD_HOME=str(_HOME), HEALTHBOARD_LOG_LEVEL="WARNING")
+os.environ.update(
+    HEALTHBOARD_MODE="sandbox", HEALTHBOARD_HOME=str(_HOME), HEALTHBOARD_LOG_LEVEL="WARNING", HEALTHBOARD_PROCESS="all"
+)
 os.environ.pop("DATABASE_URL", None)
 os.environ.pop("REDIS_URL", None)
 

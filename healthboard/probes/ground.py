@@ -17,7 +17,7 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
-from healthboard import aws
+from healthboard import aws, operations
 
 TAG, PAUSE = "healthboard:probe", "healthboard:pause"
 PREFIX = "healthboard-probe-"
@@ -59,7 +59,9 @@ class Ground:
     # --- calls
 
     def client(self, service: str, *, changing: bool = False) -> Any:
-        return aws.client(service, account=self.account, region=self.region, changing=changing)
+        return aws.client(
+            service, account=self.account, region=self.region, changing=changing, allowed=operations.PROBE
+        )
 
     def ask(self, service: str, operation: str, /, **request: Any) -> dict[str, Any]:
         return getattr(self.client(service), xform_name(operation))(**request)

@@ -9,7 +9,7 @@ import sys
 import pytest
 from botocore.awsrequest import AWSPreparedRequest
 
-from healthboard import aws
+from healthboard import aws, aws_roles
 from healthboard.config import BadSetting
 from tests.collect.conftest import client
 
@@ -28,9 +28,9 @@ from healthboard import aws
 for changing in (False, True):
     for service, call in (("ec2", "describe_instances"), ("ecs", "list_clusters"),
                           ("autoscaling", "describe_auto_scaling_groups"), ("sts", "get_caller_identity"),
-                          ("sqs", "list_queues")):
+                          ("sqs", "get_queue_url")):
         client = aws.client(service, account="111122223333", region="us-east-1", changing=changing)
-        getattr(client, call)()
+        getattr(client, call)(**({'QueueName': 'healthboard-events'} if service == 'sqs' else {}))
         key = client._request_signer._credentials.access_key
         assert key == "ASANDBOX111122223333", key
         assert client.meta.config.retries["total_max_attempts"] == (1 if changing else aws.READ_ATTEMPTS)
@@ -168,7 +168,7 @@ def test_an_account_with_a_role_is_reached_by_assuming_it(real, monkeypatch, san
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ASANDBOX111122223333")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "made-up")
     monkeypatch.setenv("AWS_ENDPOINT_URL", sandbox_process.url)
-    monkeypatch.setattr(aws, "_sessions", {})
+    monkeypatch.setattr(aws_roles, "_sessions", {})
     monkeypatch.setattr(aws, "_clients", {})
     for account in ("111122223333", "444455556666"):
         api = aws.client("sts", account=account, region="us-east-1")

@@ -1,0 +1,92 @@
+"""What an installation in parts is made of: one process each for web, beat, reader, actor and sender.
+
+`python -m healthboard.processes NAME` becomes that process; `make run` uses the same commands with one worker for all.
+A process that has no business in AWS is started without any way to credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from healthboard import config
+from healthboard.config import BadSetting
+
+NAMES = ("web", "beat", "reader", "actor", "sender")
+#: of the environment of botocore: keys, profiles, where a container or a web identity gets them
+_AWS = "AWS_"
+_CELERY = ("-m", "celery", "-A", "healthboard.celery")
+
+
+def command(name: str) -> list[str]:
+    """The command of one process; `all` is a worker that takes every queue. Raises BadSetting."""
+    python = sys.executable
+    if name == "web":
+        return [
+            python, "-m", "gunicorn", "healthboard.wsgi", "--bind", config.bind(), "--worker-class", "gthread",
+            "--workers", "1" if sqlite() else "2", "--threads", "8", "--timeout", "60", "--graceful-timeout", "5",
+            "--log-level", "warning",
+        ]  # fmt: skip
+    if name == "beat":
+        return [
+            python,
+            *_CELERY,
+            "beat",
+            "--pidfile",
+            "",
+            "-s",
+            str(config.run_dir() / "beat-schedule"),
+            "-l",
+            "WARNING",
+        ]
+    from healthboard.celery import TAKES
+
+    if name not in TAKES:
+        raise BadSetting(f"{name!r} is no process of healthboard: say one of {', '.join(NAMES)}")
+    return worker(name, TAKES[name])
+
+
+def worker(name: str, queues: tuple[str, ...], *, solo: bool = False) -> list[str]:
+    """A worker of these queues; `solo`: one task at a time, in the process itself, as SQLite needs it anyway."""
+    pool = ["--pool", "solo"]
+    if not solo and not sqlite():
+        pool = ["--pool", "prefork", "--concurrency", config.read("HEALTHBOARD_CONCURRENCY", "4")]
+    named = "healthboard" if name == "all" else name
+    return [
+        sys.executable, *_CELERY, "worker", *pool, "-Q", ",".join(queues), "--without-mingle", "--without-gossip",
+        "-n", f"{named}-{os.getpid()}@%h", "-l", "INFO",
+    ]  # fmt: skip
+
+
+def environment(name: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of one process: its name, and for one without AWS nothing that leads to credentials."""
+    env = {**given, "HEALTHBOARD_PROCESS": name}
+    if name in ("reader", "actor", "all"):
+        return env
+    env = {key: value for key, value in env.items() if not key.startswith(_AWS)}
+    return {**env, "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+def sqlite() -> bool:
+    return "sqlite" in (config.read("DATABASE_URL") or "sqlite")
+
+
+def main() -> int:
+    try:
+        if len(sys.argv) != 2 or sys.argv[1] not in NAMES:
+            raise BadSetting(f"usage: python -m healthboard.processes {'|'.join(NAMES)}")
+        name = sys.argv[1]
+        os.environ["HEALTHBOARD_PROCESS"] = name
+        for folder in (config.home(), config.run_dir()):
+            folder.mkdir(parents=True, exist_ok=True)
+        started = command(name)
+    except (BadSetting, OSError) as error:
+        print(f"healthboard cannot start: {error}", file=sys.stderr, flush=True)
+        return 1
+    os.chdir(config.ROOT)
+    os.execve(started[0], started, environment(name, os.environ))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
