@@ -1,4 +1,4 @@
-"""Lists as CSV and JSON: the same rows as the page, with the same filters."""
+"""Lists as CSV and JSON: the same rows as the page, with the same filters, and no name of what the person may not see."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
+
+from healthboard.fleet import foreign
 
 FORMATS = ("csv", "json")
 #: a cell that begins so is run as a formula by a spreadsheet
@@ -27,10 +29,12 @@ def cell(value: Any) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
-def export(name: str, items: Iterable[dict[str, Any]], kind: str) -> HttpResponse:
-    """`items` (dicts with the same keys) as a file of that name; JSON is ``{"items": [...]}``."""
+def export(name: str, items: Iterable[dict[str, Any]], kind: str, see: foreign.See) -> HttpResponse:
+    """`items` (dicts with the same keys) as a file of that name, for the person of `see` (`access.seeing`); JSON is
+    ``{"items": [...]}``."""
+    items = foreign.plain(see, list(items))
     if kind == "json":
-        return JsonResponse({"items": list(items)})
+        return JsonResponse({"items": items})
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     for number, item in enumerate(items):
@@ -41,20 +45,24 @@ def export(name: str, items: Iterable[dict[str, Any]], kind: str) -> HttpRespons
     return HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8", headers=headers)
 
 
-def stream(name: str, columns: Sequence[str], items: Iterable[dict[str, Any]], kind: str) -> StreamingHttpResponse:
+def stream(
+    name: str, columns: Sequence[str], items: Iterable[dict[str, Any]], kind: str, see: foreign.See
+) -> StreamingHttpResponse:
     """Like `export`, for lists of any length: rows are read while they are sent. The header row is there even when
     no row is."""
     if kind == "json":
-        return StreamingHttpResponse(_json(items), content_type="application/json")
+        return StreamingHttpResponse(_json(_parts(items, see)), content_type="application/json")
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return StreamingHttpResponse(_csv(columns, items), content_type="text/csv; charset=utf-8", headers=headers)
+    return StreamingHttpResponse(
+        _csv(columns, _parts(items, see)), content_type="text/csv; charset=utf-8", headers=headers
+    )
 
 
-def _csv(columns: Sequence[str], items: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _csv(columns: Sequence[str], parts: Iterable[list[dict[str, Any]]]) -> Iterator[str]:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(columns)
-    for part in _parts(items):
+    for part in parts:
         writer.writerows([cell(item[column]) for column in columns] for item in part)
         yield out.getvalue()
         out.seek(0)
@@ -62,17 +70,17 @@ def _csv(columns: Sequence[str], items: Iterable[dict[str, Any]]) -> Iterator[st
     yield out.getvalue()
 
 
-def _json(items: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _json(parts: Iterable[list[dict[str, Any]]]) -> Iterator[str]:
     encoder, between = DjangoJSONEncoder(), ""
     yield '{"items": ['
-    for part in _parts(items):
+    for part in parts:
         yield between + ", ".join(map(encoder.encode, part))
         between = ", "
     yield "]}"
 
 
-def _parts(items: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Some hundred rows a piece: each piece is compressed and sent by itself."""
+def _parts(items: Iterable[dict[str, Any]], see: foreign.See) -> Iterator[list[dict[str, Any]]]:
+    """Some hundred rows a piece, as the person may see them: each piece is compressed and sent by itself."""
     rows = iter(items)
     while part := list(islice(rows, 500)):
-        yield part
+        yield foreign.plain(see, part)

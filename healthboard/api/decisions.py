@@ -41,7 +41,7 @@ def decide(request: HttpRequest, case_id: Id, payload: schemas.DecisionIn) -> An
         snooze_s=payload.snooze_s or (SNOOZE_S if payload.decision == "snooze" else None),
         allow=tuple(payload.allow),
     )
-    return views.decision(made)
+    return views.for_person(access.seeing(request.auth), [views.decision(made)])[0]
 
 
 @router.post(

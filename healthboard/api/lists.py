@@ -15,6 +15,7 @@ from healthboard.api import csv_out, schemas, views
 from healthboard.api.auth import Throttle, may_view
 from healthboard.api.errors import READ, responses
 from healthboard.cases import jobs as job_rows
+from healthboard.fleet import foreign
 from healthboard.people import access
 from healthboard.refusals import NotFound
 
@@ -42,10 +43,14 @@ def _page(
     if after is not None:
         rows = rows.filter(pk__lt=after)
     found = list(rows.order_by("-pk")[: limit + 1])
-    items = [show(row) for row in found[:limit]]
+    items = views.for_person(access.seeing(request.auth), [show(row) for row in found[:limit]])
     if format == schemas.Format.CSV:
         return csv_out.answer(name, list(schema.model_fields), items)
     return {"items": items, "next": found[limit - 1].pk if len(found) > limit else None}
+
+
+def _one(request: HttpRequest, item: dict[str, Any]) -> dict[str, Any]:
+    return views.for_person(access.seeing(request.auth), [item])[0]
 
 
 @router.get("/cases", response={200: schemas.CaseList, **READ}, operation_id="list_cases", openapi_extra=CSV)
@@ -59,8 +64,11 @@ def cases(
 ):
     """Cases, newest first; `instance` finds group cases of which it is a member too."""
     may_view(request)
-    rows = access.within(request.auth, views.cases())
-    if instance:
+    see = access.seeing(request.auth)
+    rows = see(views.cases())
+    if instance and foreign.unseen(see, {instance}):
+        rows = rows.none()  # that it is a member of something is told to nobody who may not see it
+    elif instance:
         members = Q(members__instance__instance_id=instance)
         # what is part of a group without a case of its own is kept by its id
         named = Q(instance=None, named__contains=f'"{instance}"')
@@ -77,7 +85,7 @@ def case(request: HttpRequest, case_id: Id):
     row = access.within(request.auth, views.cases()).filter(pk=case_id).first()
     if row is None:
         raise NotFound(f"There is no case {case_id}.")
-    return views.case_detail(row)
+    return _one(request, views.case_detail(row))
 
 
 @router.get("/repairs", response={200: schemas.RepairList, **READ}, operation_id="list_repairs", openapi_extra=CSV)
@@ -108,7 +116,7 @@ def repair(request: HttpRequest, repair_id: Id):
     row = access.within(request.auth, views.repairs(), prefix="instance__").filter(pk=repair_id).first()
     if row is None:
         raise NotFound(f"There is no repair {repair_id}.")
-    return views.repair_detail(row)
+    return _one(request, views.repair_detail(row))
 
 
 @router.get(
@@ -149,6 +157,7 @@ def jobs(
     may_view(request)
     rows = [job for job in job_rows.read(request.auth) if state in (None, "", job.state)][:limit]
     items = [{**job_rows.as_dict(job), "victims": job.victims} for job in rows]
+    items = views.for_person(access.seeing(request.auth), items)
     if format == schemas.Format.CSV:
         return csv_out.answer("jobs", list(schemas.JobItem.model_fields), items)
     return {"items": items}
@@ -161,7 +170,7 @@ def instance(request: HttpRequest, pk: Id):
     row = access.within(request.auth, views.instances()).filter(pk=pk).first()
     if row is None:
         raise NotFound(f"There is no instance {pk}.")
-    return views.instance_detail(row)
+    return _one(request, views.instance_detail(row))
 
 
 @router.get(

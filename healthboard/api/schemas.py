@@ -62,6 +62,9 @@ class CaseItem(Item):
     repairs: list[int]
     expires_at: datetime | None
     snoozed_until: datetime | None
+    others: int = Field(
+        description="instances that belong to it and are outside the caller's scope: not named anywhere"
+    )
 
 
 class RepairItem(Item):

@@ -1,4 +1,4 @@
-"""Rows as the API shows them."""
+"""Rows as the API shows them; `for_person` takes out what the person may not see."""
 
 from __future__ import annotations
 
@@ -8,9 +8,24 @@ from typing import Any
 from django.db.models import Prefetch, QuerySet
 
 from healthboard.cases.models import Case, Decision
+from healthboard.fleet import foreign
 from healthboard.fleet.models import Gpu, Instance
 from healthboard.repairs.models import Repair
 from healthboard.repairs.waiting import waiting_for
+
+
+def for_person(see: foreign.See, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows for a person (`access.seeing`): instances of other scopes are not named, and where a case has some,
+    `others` says how many."""
+    told: list[dict[str, Any]] = foreign.plain(see, items)
+    for item, whole in zip(told, items, strict=True):
+        if "others" in item:
+            item["others"] = len(_all_of(whole)) - len(_all_of(item))
+    return told
+
+
+def _all_of(item: dict[str, Any]) -> set[str]:
+    return {*item["instances"], *item["victims"]}
 
 
 def cases() -> QuerySet[Case]:
@@ -54,6 +69,7 @@ def case(row: Case) -> dict[str, Any]:
         "repairs": [d.repair_id for d in row.decided_rows],
         "expires_at": row.expires_at,
         "snoozed_until": row.snoozed_until,
+        "others": 0,
     }
 
 

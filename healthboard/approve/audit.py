@@ -9,22 +9,24 @@ from healthboard import pages, spans
 from healthboard.audit import queries
 from healthboard.cases.models import Case
 from healthboard.exports import FORMATS, stream
+from healthboard.fleet import foreign
 from healthboard.people import access
 
 
 @pages.page
 def audit(request: HttpRequest) -> HttpResponseBase:
     params = {name: request.GET.get(name, "").replace("\0", "").strip()[:200] for name in queries.FILTERS}
-    found = queries.rows(params, request.user, access.within(request.user, Case.objects.all()))
+    see = access.seeing(request.user)
+    found = queries.rows(params, request.user, see(Case.objects.all()))
     if (kind := request.GET.get("format")) in FORMATS:
-        return stream("audit", queries.COLUMNS, map(queries.as_dict, queries.each(found)), kind)
+        return stream("audit", queries.COLUMNS, map(queries.as_dict, queries.each(found)), kind, see)
     after = pages.unpack(request.GET.get("after", ""), 1)
     if after is not None and isinstance(after[0], int):
         found = found.filter(pk__lt=after[0])
     rows = list(found[: pages.PAGE_SIZE + 1])
     more, rows = len(rows) > pages.PAGE_SIZE, rows[: pages.PAGE_SIZE]
     context = {
-        "rows": rows,
+        "rows": foreign.rows(see, rows, "summary"),
         "next": pages.pack([rows[-1].pk]) if more else "",
         "paged": after is not None,
         "params": params,

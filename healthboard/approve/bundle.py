@@ -15,6 +15,7 @@ from healthboard.approve.web import actor_of
 from healthboard.audit.record import record
 from healthboard.cases import bundle as bundles
 from healthboard.pages import page
+from healthboard.people import access
 
 #: of the packed file, before it goes to disk
 IN_MEMORY = 4 * 1024 * 1024
@@ -28,7 +29,7 @@ def bundle(request: HttpRequest, pk: int) -> HttpResponse:
     # the answer closes it
     into = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
     try:
-        files = bundles.write(into, found, names=names, by=actor.name)
+        files = bundles.write(into, found, access.seeing(request.user), names=names, by=actor.name)
     except BaseException:
         into.close()
         raise

@@ -15,6 +15,7 @@ from healthboard.approve.web import may
 from healthboard.cases import precedent, queries
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
+from healthboard.fleet import foreign
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.evidence import thresholds_of
 from healthboard.fleet.models import Instance
@@ -24,14 +25,18 @@ from healthboard.refusals import NotFound, Refusal
 from healthboard.repairs import waiting
 from healthboard.repairs.progress import progress
 
+#: columns of a case that are sentences, or hold some
+SENTENCES = ("title", "why", "why_waiting", "mode_why", "resolution_note", "plan")
+
 
 def find(request: HttpRequest, case_id: int) -> Case:
-    """The case, where this person may see it; a group case by any of its members."""
-    case = queries.get(case_id)
-    same = Case.objects.filter(Q(pk=case_id) | Q(parent=case_id))
-    if case is None or not access.within(request.user, same).exists():
+    """The case, where this person may see it; a group case by any of its members. To be shown, not to be saved: its
+    sentences count the instances that the person may not see."""
+    case, see = queries.get(case_id), access.seeing(request.user)
+    if case is None or not see(Case.objects.filter(Q(pk=case_id) | Q(parent=case_id))).exists():
         raise NotFound(f"There is no case {case_id}.")
-    return case
+    foreign.rows(see, filter(None, [case.breaker]), "why")
+    return foreign.rows(see, [case], *SENTENCES)[0]
 
 
 @page
@@ -49,16 +54,17 @@ def refused(request: HttpRequest, case_id: int, refusal: Refusal) -> HttpRespons
 
 
 def context(request: HttpRequest, found: Case) -> dict[str, Any]:
-    decisions = queries.decisions(found)
+    see = access.seeing(request.user)
+    decisions = foreign.rows(see, queries.decisions(found), "reason", "outcome_why")
     repairs = [decision.repair for decision in decisions if decision.repair]
+    foreign.rows(see, repairs, "why_waiting", "outcome_why")
     newest = repairs[0] if repairs else None
     undoable = newest is not None and _undoable(found, newest)
     evidence = found.evidence.order_by("-pk").first()
-    kept = (evidence.assessment if evidence else {}) or {}
+    kept = foreign.plain(see, (evidence.assessment if evidence else {}) or {})
     assessment = outlook.of_json(kept)
     limits = thresholds_of(evidence.inputs) if evidence else None
     instance = found.instance
-    see = access.seeing(request.user)
     victims = fleet.by_ids(see(Instance.objects.all()), found, found.victims)
     members = queries.members(see, found) if instance is None else []
     members_total = found.members.count() if instance is None else 0
@@ -88,17 +94,17 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "members_more": members_total - len(members),
         "decisions": decisions,
         "repair": newest,
-        "progress": progress(newest) if newest else [],
+        "progress": foreign.plain(see, progress(newest)) if newest else [],
         "undo_until": newest.not_before if undoable else None,
         "undo_why_not": may(request, "undo", found) if undoable else None,
         "precedent": precedent.of(see, found) if not found.by_hand else None,
         **_expected(found, newest),
-        "timeline": queries.timeline(found, repairs),
+        "timeline": foreign.rows(see, queries.timeline(found, repairs), "text"),
         "answers": allowed_kinds(request, found),
         "kinds": KINDS,
         "release_why_not": may(request, "release", found) if instance is None else None,
         "impact": queries.impact(found),
-        "waiting": waiting.waiting_for(instance, found, newest) if found.open else [],
+        "waiting": foreign.rows(see, waiting.waiting_for(instance, found, newest), "text") if found.open else [],
     }
 
 

@@ -12,6 +12,7 @@ from healthboard.cases import listing, queries
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
 from healthboard.exports import FORMATS, export
+from healthboard.fleet import foreign
 from healthboard.pages import PAGE_SIZE, live, pack, page, unpack
 from healthboard.people import access
 
@@ -22,24 +23,26 @@ MOST = 20_000
 @page
 def cases(request: HttpRequest) -> HttpResponse:
     params = {name: request.GET.get(name, "").replace("\0", "").strip()[:1000] for name in listing.PARAMS}
-    seen = access.within(request.user, Case.objects.all())
+    see = access.seeing(request.user)
+    seen = see(Case.objects.all())
     if (kind := request.GET.get("format")) in FORMATS:
         rows = listing.before(listing.cases(seen, params), None)[:MOST]
-        return export("cases", (listing.as_dict(row) for row in rows), kind)
+        return export("cases", (listing.as_dict(row) for row in rows), kind, see)
     after = unpack(request.GET.get("after", ""), 1)
     mark = [request.GET.urlencode(), queries.list_version(seen)]
-    return live(request, "cases.html", mark, lambda: _context(seen, params, after))
+    return live(request, "cases.html", mark, lambda: _context(see, seen, params, after))
 
 
-def _context(seen: QuerySet[Case], params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
+def _context(see: foreign.See, seen: QuerySet[Case], params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
     rows = list(listing.before(listing.cases(seen, params), after)[: PAGE_SIZE + 1])
     more, rows = len(rows) > PAGE_SIZE, rows[:PAGE_SIZE]
     for row in rows:
         row.answer = listing.last_answer(row)
+    foreign.rows(see, [row.answer for row in rows if row.answer], "reason", "outcome_why")
     tab = params["state"] if params["state"] in listing.TABS else "open"
     tabs = listing.counts(seen, params)
     return {
-        "rows": rows,
+        "rows": foreign.rows(see, rows, "title", "why", "why_waiting", "mode_why", "resolution_note"),
         "next": pack([rows[-1].pk]) if more else "",
         "paged": after is not None,
         "params": params,

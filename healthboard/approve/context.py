@@ -17,6 +17,7 @@ from healthboard import clock, pages
 from healthboard.cases import alarm
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
+from healthboard.fleet import foreign
 from healthboard.fleet.models import Source
 from healthboard.fleet.sources import blind
 from healthboard.people import access
@@ -62,10 +63,15 @@ def frame(request: HttpRequest) -> Frame:
             blind=[source for source in Source.objects.select_related("account") if blind(source, now)],
             waiting=access.within(request.user, Case.objects.filter(state=State.WAITING)).count(),
             breakers=Breaker.objects.filter(released_at=None).count(),
-            alarms=alarm.unseen(),
+            alarms=_alarms(request),
             may_stop=access.why_not(request.user, "stop") is None,
         )
     return found
+
+
+def _alarms(request: HttpRequest) -> list[str]:
+    broken = alarm.unseen()
+    return foreign.plain(access.seeing(request.user), broken) if broken else broken
 
 
 def frame_version(request: HttpRequest) -> str:

@@ -20,6 +20,7 @@ from healthboard.approve.system import here
 from healthboard.cases import alarm
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
+from healthboard.fleet import foreign
 from healthboard.fleet.models import Instance, Source
 from healthboard.fleet.sources import blind
 from healthboard.pages import page
@@ -63,10 +64,10 @@ def handover(request: HttpRequest) -> HttpResponse:
 
 
 def sections(request: HttpRequest, since: datetime, now: datetime) -> list[Section]:
-    """What concerns the places of this person."""
+    """What concerns the places of this person; instances of others are counted, not named."""
     cases = access.within(request.user, Case.objects.all())
     repairs = access.within(request.user, Repair.objects.all(), prefix="instance__")
-    return [
+    found = [
         _waiting(cases, repairs),
         _running(repairs),
         _failed(cases, repairs, since),
@@ -76,6 +77,8 @@ def sections(request: HttpRequest, since: datetime, now: datetime) -> list[Secti
         _done(cases, repairs, since),
         _decisions(cases, since),
     ]
+    see = access.seeing(request.user)
+    return [replace(section, rows=foreign.rows(see, section.rows, "text", "more")) for section in found]
 
 
 def _first(rows: QuerySet) -> tuple[list[Any], int]:

@@ -13,6 +13,7 @@ from healthboard.cases import listing, queries, standstill, urgency
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.exports import FORMATS, export
+from healthboard.fleet import foreign
 from healthboard.fleet.models import Gpu, Instance, Source
 from healthboard.pages import PAGE_SIZE, live, page
 from healthboard.people import access
@@ -26,11 +27,8 @@ def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
     if (kind := request.GET.get("format")) in FORMATS:
-        return export(
-            f"cases-{tab}",
-            map(listing.as_dict, queries.tab(seen(request), tab).prefetch_related("decisions")[:MOST]),
-            kind,
-        )
+        rows = queries.tab(seen(request), tab).prefetch_related("decisions")[:MOST]
+        return export(f"cases-{tab}", map(listing.as_dict, rows), kind, access.seeing(request.user))
     shown = queries.tab_version(seen(request), tab)
     return live(request, "inbox.html", shown, lambda: context(request, tab))
 
@@ -42,7 +40,8 @@ def seen(request: HttpRequest) -> QuerySet[Case]:
 def context(request: HttpRequest, tab: str) -> dict[str, Any]:
     see = access.seeing(request.user)
     counts = queries.tab_counts(see(Case.objects.all()))
-    cases = list(queries.tab(see(Case.objects.all()), tab)[: MOST if tab == "waiting" else PAGE_SIZE])
+    cases = queries.tab(see(Case.objects.all()), tab)[: MOST if tab == "waiting" else PAGE_SIZE]
+    cases = foreign.rows(see, cases, "title", "why", "why_waiting", "mode_why")
     repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired", "itself") else {}
     waiting = tab == "waiting"
     standing, worse = (standstill.of_cases(see, cases), urgency.worsening(cases)) if waiting else ({}, {})

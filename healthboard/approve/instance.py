@@ -13,6 +13,7 @@ from healthboard.approve import machine, plots, says
 from healthboard.cases import by_hand
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
+from healthboard.fleet import foreign
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.pages import live, page
@@ -40,7 +41,8 @@ def instance(request: HttpRequest, pk: int) -> HttpResponse:
 
 @page
 def by_name(request: HttpRequest, account: str, region: str, instance_id: str) -> HttpResponse:
-    found = Instance.objects.filter(account__account_id=account, region=region, instance_id=instance_id).first()
+    seen = access.within(request.user, Instance.objects.all())
+    found = seen.filter(account__account_id=account, region=region, instance_id=instance_id).first()
     if found is None:
         raise NotFound(f"{instance_id} is not known in account {account}, {region}.")
     return redirect("instance", pk=found.pk)
@@ -50,7 +52,7 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
     open_case = next((case for case in cases if case.open), None)
     open_repair = next((repair for repair in repairs if repair.closed_at is None), None)
     seen = reread(found) if found.gone_at is None else None
-    gpus, focus = fleet.gpus(found), _focus(seen)
+    gpus, focus, see = fleet.gpus(found), _focus(seen), access.seeing(request.user)
     return {
         "instance": found,
         "assessment": seen.assessment if seen else None,
@@ -62,20 +64,20 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
         ),
         "case": open_case,
         "repair": open_repair,
-        "waiting": waiting.waiting_for(found, open_case, open_repair),
+        "waiting": foreign.rows(see, waiting.waiting_for(found, open_case, open_repair), "text"),
         "checks": fleet.checks(found),
         "gpus": gpus,
         "picture": machine.picture(gpus, found.gpus_expected, focus),
-        "neighbours": machine.neighbours(access.seeing(request.user), found, found.verdict_code),
+        "neighbours": machine.neighbours(see, found, found.verdict_code),
         "recording": plots.of_instance(found, gpus, focus),
         "plots_at": f"{reverse('instance_recorder', args=[found.pk])}?{urlencode({'gpu': focus})}",
         "tasks": fleet.tasks(found),
         "events": fleet.events(found, 50),
         "intervals": fleet.intervals(found, 40),
         "requests": fleet.requests(found, 10),
-        "cases": cases,
+        "cases": foreign.rows(see, cases, "title", "why", "why_waiting"),
         "buttons": by_hand.buttons(found, request.user),
-        "repairs": repairs,
+        "repairs": foreign.rows(see, repairs, "why_waiting", "outcome_why"),
         "replaces": Repair.objects.filter(replacement=found).select_related("instance").first(),
     }
 

@@ -15,6 +15,7 @@ from healthboard.fleet import recorder
 from healthboard.fleet.models import Gpu, Instance
 from healthboard.fleet.recorder import Recording
 from healthboard.pages import page
+from healthboard.people import access
 from healthboard.refusals import NotFound
 
 #: a recording tells of the minutes before its fault, and arrives soon after it
@@ -63,5 +64,5 @@ def _answer(request: HttpRequest, name: str, recording: Recording | None) -> Htt
              recorder.CLOCKS: track.values[recorder.CLOCKS][n]}
             for track in recording.tracks for n, at in enumerate(recording.times)
         )  # fmt: skip
-        return export(f"recorder-{name}", rows, "csv")
+        return export(f"recorder-{name}", rows, "csv", access.seeing(request.user))
     return JsonResponse(recording.plain())

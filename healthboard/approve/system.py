@@ -18,7 +18,7 @@ from healthboard.approve.context import frame
 from healthboard.approve.web import actor_of, log_in_again, see_other
 from healthboard.cases import alarm, answers, groups
 from healthboard.celery import TICKS, every
-from healthboard.fleet import aws_notices
+from healthboard.fleet import aws_notices, foreign
 from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source, Workload
 from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
@@ -49,14 +49,18 @@ def system(request: HttpRequest) -> HttpResponse:
         list(Repair.objects.filter(closed_at=None).values_list("pk", "state")),
         list(Pulse.objects.values_list("name", "at", "ok")),
     ]
-    seen = _seen()
+    seen = _seen(request)
     mark += [seen["standing"], seen["queues"], told.version(seen["targets"])]
     return live(request, "system.html", version(mark), lambda: context(request, seen))
 
 
-def _seen() -> dict[str, Any]:
+def _seen(request: HttpRequest) -> dict[str, Any]:
     """What is needed to say whether the page has changed, and to show it."""
-    return {"standing": alarm.standing(), "queues": queues.lengths(), "targets": told.standing()}
+    return {
+        "standing": foreign.plain(access.seeing(request.user), alarm.standing()),
+        "queues": queues.lengths(),
+        "targets": told.standing(),
+    }
 
 
 def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +110,8 @@ def here(see: Callable[..., QuerySet[Any]], model: type[Any]) -> QuerySet[Any]:
 
 def _breakers(request: HttpRequest, see: Callable[..., QuerySet[Any]]) -> list[Breaker]:
     """The open ones, each with why this person may not release it, or None."""
-    rows = list(here(see, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at"))
+    rows = here(see, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at")
+    rows = foreign.rows(see, rows, "why")
     asked = access.asking(request.user, "release")
     for row in rows:
         pool = row.scope if row.scope_kind == "pool" else ""
@@ -143,7 +148,7 @@ def _do(request: HttpRequest, said: str, act: Callable[[], object]) -> HttpRespo
     except Refusal as refusal:
         if refusal.details.get("again"):
             return log_in_again(where)
-        return explained(request, "system.html", context(request, _seen()), refusal, where)
+        return explained(request, "system.html", context(request, _seen(request)), refusal, where)
     return see_other(request, where, said)
 
 

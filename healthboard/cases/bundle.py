@@ -19,8 +19,8 @@ from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.cases.models import Case
 from healthboard.diagnosis.process_names import plain_without, text_without
+from healthboard.fleet import foreign, recorder
 from healthboard.fleet import queries as fleet
-from healthboard.fleet import recorder
 from healthboard.fleet.models import Instance
 from healthboard.repairs.models import Repair
 
@@ -31,21 +31,24 @@ PRIVATE = ("private_ip",)
 
 
 class Bundle:
-    """One zip that is being written; `names` False leaves process names out."""
+    """One zip that is being written; `names` False leaves process names out. Nothing in it names what the person of
+    `see` (`access.seeing`) may not see."""
 
-    def __init__(self, into: IO[bytes], *, names: bool) -> None:
+    def __init__(self, into: IO[bytes], see: foreign.See, *, names: bool) -> None:
+        self.see = see
         self.zip = zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED)
         self.names, self.left, self.missing, self.files = names, MOST_BYTES, list[str](), list[str]()
 
     def text(self, name: str, text: str) -> None:
+        text = foreign.plain(self.see, text)
         self._write(name, text if self.names else text_without(text))
 
     def plain(self, name: str, value: Any) -> None:
-        self._write(name, self._json(value, indent=1))
+        self._write(name, self._json(foreign.plain(self.see, value), indent=1))
 
     def lines(self, name: str, rows: Iterable[dict[str, Any]], most: int) -> None:
         """One JSON object per line, at most `most` of them."""
-        found = list(islice(rows, most + 1))
+        found = foreign.plain(self.see, list(islice(rows, most + 1)))
         if len(found) > most:
             self.missing.append(f"{name}: older rows than the newest {most}")
         self._write(name, "".join(f"{self._json(row)}\n" for row in found[:most]))
@@ -64,9 +67,9 @@ class Bundle:
         self.zip.writestr(name, data)
 
 
-def write(into: IO[bytes], of: Instance, *, names: bool, by: str) -> list[str]:
+def write(into: IO[bytes], of: Instance, see: foreign.See, *, names: bool, by: str) -> list[str]:
     """Write the zip; returns the names of its files."""
-    bundle = Bundle(into, names=names)
+    bundle = Bundle(into, see, names=names)
     with bundle.zip:
         bundle.plain("instance.json", _instance(of))
         bundle.plain("gpus.json", [_columns(gpu, "instance", "account") for gpu in of.gpus.order_by("index", "uuid")])

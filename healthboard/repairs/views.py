@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST
 
 from healthboard import pages
 from healthboard.exports import FORMATS, export
+from healthboard.fleet import foreign
 from healthboard.people import access
 from healthboard.people.web import actor_of
 from healthboard.refusals import Invalid, NotFound, Refusal
@@ -23,6 +24,9 @@ from healthboard.repairs.progress import progress
 
 MOST = 20_000
 
+#: columns of a repair that are sentences, or hold some; what is shown is not saved
+SENTENCES = ("why_waiting", "outcome_why", "plan")
+
 
 @pages.page
 def repairs(request: HttpRequest) -> HttpResponse:
@@ -30,17 +34,18 @@ def repairs(request: HttpRequest) -> HttpResponse:
     params = {name: request.GET.get(name, "").replace("\0", "").strip() for name in names}
     if (kind := request.GET.get("format")) in FORMATS:
         rows = [*queries.running(_seen(request)), *queries.before(queries.past(_seen(request), params), None)[:MOST]]
-        return export("repairs", (queries.as_dict(row) for row in rows), kind)
+        return export("repairs", (queries.as_dict(row) for row in rows), kind, access.seeing(request.user))
     after = pages.unpack(request.GET.get("after", ""), 2)
     shown = pages.version(queries.version(), request.GET.urlencode())
-    return pages.live(request, "repairs.html", shown, lambda: _list(_seen(request), params, after))
+    return pages.live(request, "repairs.html", shown, lambda: _list(request, params, after))
 
 
 def _seen(request: HttpRequest) -> QuerySet[Repair]:
     return access.within(request.user, Repair.objects.all(), prefix="instance__")
 
 
-def _list(seen: QuerySet[Repair], params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
+def _list(request: HttpRequest, params: dict[str, str], after: list[Any] | None) -> dict[str, Any]:
+    seen, see = _seen(request), access.seeing(request.user)
     past = list(queries.before(queries.past(seen, params), after)[: pages.PAGE_SIZE + 1])
     more, past = len(past) > pages.PAGE_SIZE, past[: pages.PAGE_SIZE]
     running = [] if after else queries.running(seen)
@@ -50,8 +55,8 @@ def _list(seen: QuerySet[Repair], params: dict[str, str], after: list[Any] | Non
         row.done = sum(1 for step in row.steps.all() if step.state in ("DONE", "SKIPPED"))
         row.planned = max(len(row.plan.get("steps", [])), len(row.steps.all()), 1)
     return {
-        "running": running,
-        "past": past,
+        "running": foreign.rows(see, running, "why_waiting"),
+        "past": foreign.rows(see, past, "outcome_why"),
         "next": pages.pack([past[-1].closed_at, past[-1].pk]) if more else "",
         "paged": after is not None,
         "params": params,
@@ -63,7 +68,7 @@ def _find(request: HttpRequest, pk: int) -> Repair:
     found = queries.get(_seen(request), pk)
     if found is None:
         raise NotFound(f"There is no repair {pk}.")
-    return found
+    return foreign.rows(access.seeing(request.user), [found], *SENTENCES)[0]
 
 
 @pages.page
@@ -75,13 +80,15 @@ def repair(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
+    see = access.seeing(request.user)
+    waits = waiting.waiting_for(found.instance, _case_of(found), found) if found.closed_at is None else []
     return {
         "repair": found,
         "instance": found.instance,
         "decision": getattr(found, "decision", None),
-        "progress": progress(found),
+        "progress": foreign.plain(see, progress(found)),
         "expected": expect([found]).get(found.pk) if found.closed_at is None else None,
-        "waiting": waiting.waiting_for(found.instance, _case_of(found), found) if found.closed_at is None else [],
+        "waiting": foreign.rows(see, waits, "text"),
         "occupancy": getattr(found, "occupancy", None),
         "choices": _choices(request, found),
         "stop_why_not": _may(request, "undo", found) or _no_stop(found),
