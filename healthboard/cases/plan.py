@@ -13,7 +13,7 @@ from healthboard.cases.judge import Judgement
 from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Instance, Owner, Task
 from healthboard.fleet.seeing import why_blind
-from healthboard.repairs import brakes, budget, zones
+from healthboard.repairs import brakes, budget, opening, zones
 from healthboard.repairs.recipes import STEPS, minutes, recipe
 
 ACTION_TITLES = {
@@ -60,6 +60,8 @@ def build(instance: Instance, judged: Judgement, values: dict[str, Any], action:
         "minutes": minutes(steps),
         "choices": choices(instance, judged),
     }  # fmt: skip
+    if steps and action not in budget.FREE and (when := opening.kept(values)):
+        plan["when"] = when
     if pool is not None:
         used = budget.usage(pool, values)
         plan["budget"] = {

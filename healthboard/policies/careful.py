@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from healthboard.policies import windows
 from healthboard.policies.fields import MODE_NAMES, POLICY_VERDICTS, Setting, lighter_action, more_careful_mode
 
 #: what of an exception changes the reading of the evidence
@@ -34,6 +35,8 @@ def most_careful(setting: Setting, values: Sequence[Any]) -> Any:
         case "common":
             shortest = min(values, key=lambda v: (len(v), list(v)))
             return [rung for rung in shortest if all(rung in v for v in values)]
+        case "within":
+            return windows.together(values)
         case "union":
             return sorted({name for v in values for name in v})
     raise NoOrder(setting.name)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from healthboard.diagnosis import catalogue
 from healthboard.diagnosis.signals import Action, Verdict
-from healthboard.policies import fields
+from healthboard.policies import fields, windows
 from healthboard.policies.codes import known, may_be_own
 from healthboard.policies.fields import BY_NAME, Setting
 from healthboard.policies.words import show
@@ -65,7 +65,29 @@ def _wrong(setting: Setting, value: Any) -> list[str]:
             return [] if value == sorted(value, key=fields.ACTIONS.index) else [f"{title} must go from light to heavy."]
         case "codes":
             return _codes(value)
+        case "windows":
+            return _lines(value, title, windows.parse_window, windows.MOST_WINDOWS)
+        case "blackouts":
+            return _lines(value, title, windows.parse_blackout, windows.MOST_BLACKOUTS)
     raise AssertionError(setting.kind)
+
+
+def _lines(value: Any, title: str, parse: Callable[[str], object], most: int) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(line, str) for line in value):
+        return [f"{title} must be a list of lines."]
+    if len(value) > most:
+        return [f"{title}: at most {most} lines."]
+    found, seen = [], set()
+    for line in value:
+        try:
+            parsed = parse(line)
+        except ValueError as error:
+            found.append(str(error))
+            continue
+        if parsed in seen:
+            found.append(f"“{line}” is there twice.")
+        seen.add(parsed)
+    return found
 
 
 def _bounds(setting: Setting, value: float) -> list[str]:

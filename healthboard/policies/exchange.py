@@ -15,7 +15,7 @@ from django.db import transaction
 from healthboard.people.actors import Actor
 from healthboard.policies import versions, words
 from healthboard.policies.fields import BY_NAME
-from healthboard.policies.form_fields import parse_duration
+from healthboard.policies.form_fields import parse_duration, parse_lines
 from healthboard.policies.matching import MATCH_KEYS
 from healthboard.policies.models import Policy
 from healthboard.refusals import Invalid, Refusal
@@ -155,11 +155,17 @@ def _setting(name: str, key: str, value: Any) -> Any:
     try:
         if setting is not None and setting.kind == "seconds" and isinstance(value, str):
             return parse_duration(value)
+        if setting is not None and setting.kind in ("windows", "blackouts") and _texts(value):
+            return parse_lines(setting.kind, value)
         if setting is not None and setting.kind == "codes" and isinstance(value, dict):
             return {str(code): _code(entry) for code, entry in value.items()}
     except ValueError as error:
         raise Invalid(f"{name}: {error}") from None
     return value
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(line, str) for line in value)
 
 
 def _code(entry: Any) -> Any:

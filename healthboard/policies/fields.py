@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from healthboard.diagnosis.signals import ACTION_ORDER, Action
+from healthboard.policies.windows import BLACKOUT_LIKE, WINDOW_LIKE
 
 #: Modes, most careful first.
 MODES = ("observe", "ask", "auto")
@@ -34,6 +35,7 @@ GROUPS = (
     "Per code",
     "Confirmation",
     "Budget",
+    "When",
     "Draining",
     "Dead hosts and stuck tasks",
     "Approvals",
@@ -44,11 +46,13 @@ GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`kind`: choice, seconds, share, count, yes_no, text, names, ladder, codes.
+    """`kind`: choice, seconds, share, count, yes_no, text, names, ladder, codes, windows, blackouts.
 
     `careful` declares the order: ``first`` (earliest choice), ``min``, ``max``, ``yes``, ``no``, ``common`` (only what
-    all have), ``union``, ``codes`` (see `careful.codes`); None: no order, so values that differ are asked.
+    all have), ``union``, ``within`` (only when all are open), ``codes`` (see `careful.codes`); None: no order, so values
+    that differ are asked.
     `scaled`: a policy time, divided by the sandbox's speed where it is used.
+    `adds`: what a less specific policy says holds as well.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Setting:
     most: float = 0
     optional: bool = False  # None is a value: no limit
     scaled: bool = False
+    adds: bool = False
 
 
 def _mode(name: str, title: str, default: str, help: str) -> Setting:
@@ -140,6 +145,18 @@ SETTINGS: tuple[Setting, ...] = (
         "minimum_healthy", "Keep serving", "Budget", "count", 0,
         "Instances of the pool that must stay in service whatever the share allows.",
         "max", least=0, most=10000,
+    ),
+    Setting(
+        "windows", "Maintenance windows", "When", "windows", [],
+        "Repairs begin only while one of them is open, by the wall clock of its time zone; one that has begun to drain is "
+        f"carried to its end. One a line, as in {WINDOW_LIKE}; days: Mon-Fri, Sat,Sun or daily. Nothing: at any time.",
+        "within",
+    ),
+    Setting(
+        "blackouts", "Blackouts", "When", "blackouts", [],
+        "No repair begins from the first to the last, whatever the windows say. Those of less specific policies hold as "
+        f"well. One a line, as in {BLACKOUT_LIKE}; a day without a clock time is the whole day.",
+        "union", adds=True,
     ),
     Setting(
         "drain_timeout_s", "Wait for tasks to leave", "Draining", "seconds", 30 * MINUTE,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
 from django import forms
 
-from healthboard.policies import fields
+from healthboard.policies import fields, windows
 from healthboard.policies.fields import Setting
 from healthboard.policies.words import code_line, duration, show
 
@@ -16,6 +17,8 @@ INHERITED = ""
 PREFIX = "s_"
 NO_LIMIT = "no limit"
 NOBODY = "none"
+#: kinds that are several lines
+LINES = ("codes", "windows", "blackouts")
 
 _UNITS = {
     "s": 1, "sec": 1, "second": 1, "seconds": 1, "min": 60, "m": 60, "minute": 60, "minutes": 60,
@@ -50,6 +53,19 @@ def parse_codes(text: str) -> dict[str, dict[str, Any]]:
             found[code] = _entry(rest.split())
         except ValueError as error:
             raise ValueError(f"Line {number}: {error}") from None
+    return found
+
+
+def parse_lines(kind: str, lines: Sequence[str]) -> list[str]:
+    """Windows or blackouts, one a line, as they are kept. Raises ValueError with a sentence that names the line."""
+    parse = windows.parse_window if kind == "windows" else windows.parse_blackout
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip() and line.strip().lower() != NOBODY:
+            try:
+                found.append(str(parse(line)))
+            except ValueError as error:
+                raise ValueError(f"Line {number}: {error}") from None
     return found
 
 
@@ -99,7 +115,7 @@ class SettingField(forms.CharField):
 
     def __init__(self, setting: Setting, **kwargs: Any) -> None:
         self.setting = setting
-        if setting.kind == "codes":
+        if setting.kind in LINES:
             kwargs["widget"] = forms.Textarea(attrs={"rows": 4, "cols": 70, "spellcheck": "false"})
         super().__init__(required=False, label=setting.title, help_text=_help(setting), **kwargs)
 
@@ -113,6 +129,8 @@ class SettingField(forms.CharField):
                 return ", ".join(value) or NOBODY
             case "codes" if isinstance(value, dict):
                 return show_codes(value)
+            case "windows" | "blackouts" if isinstance(value, list):
+                return "\n".join(value) or NOBODY
         return value
 
     def clean(self, value: Any) -> Any:
@@ -141,6 +159,8 @@ class SettingField(forms.CharField):
                 return [] if text.lower() == NOBODY else [n.strip() for n in text.split(",") if n.strip()]
             case "codes":
                 return parse_codes(text)
+            case "windows" | "blackouts":
+                return parse_lines(self.setting.kind, text.splitlines())
         return text
 
 

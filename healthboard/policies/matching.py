@@ -165,6 +165,11 @@ def inherit(matching: Sequence[Snapshot]) -> tuple[dict[str, Any], dict[str, str
                 names = sorted({p.name for p in setters if p.settings[name]})
                 origin[name] = ", ".join(names) or origin[name]
                 continue
+            if setting.adds:
+                values[name] = careful.most_careful(setting, [values[name], *(p.settings[name] for p in setters)])
+                names = {origin[name]} if origin[name] != DEFAULTS else set()
+                origin[name] = ", ".join(sorted(names | {p.name for p in setters}))
+                continue
             try:
                 values[name] = careful.most_careful(setting, [p.settings[name] for p in setters])
                 origin[name] = min((p.name for p in setters if p.settings[name] == values[name]), default=SEVERAL)

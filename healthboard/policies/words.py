@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from healthboard.policies import fields
+from healthboard.policies import fields, windows
 from healthboard.policies.fields import BY_NAME, Setting
 
 _ACTS = {
@@ -32,6 +32,10 @@ def show(setting: Setting, value: Any) -> str:
             return ", then ".join([*value, "a person"])
         case "codes":
             return f"{len(value)} {'exception' if len(value) == 1 else 'exceptions'}"
+        case "windows":
+            return windows.show(value)
+        case "blackouts":
+            return "; ".join(value) or "none"
         case "text":
             return value or "nothing"
     return str(value)
@@ -93,6 +97,10 @@ def sentences(values: Mapping[str, Any], whom: str = "") -> list[str]:
     zone = ", in one zone at a time" if values["one_zone_at_a_time"] else ""
     floor = f", and at least {v['minimum_healthy']} must keep serving" if values["minimum_healthy"] else ""
     out.append(f"No more than {limit} are out at once{rate}{zone}{floor}.")
+    if values["windows"] or values["blackouts"]:
+        when = f"only within {v['windows']}" if values["windows"] else "at any time"
+        but = f", but not within {v['blackouts']}" if values["blackouts"] else ""
+        out.append(f"Repairs begin {when}{but}; one that has begun to drain is carried to its end.")
     out.append(
         f"Tasks get {v['drain_timeout_s']} to leave, then a person is asked; nothing is stopped by force. "
         f"{_dead(values)}"

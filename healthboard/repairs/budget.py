@@ -141,3 +141,8 @@ def take(repair: Repair, values: dict[str, Any]) -> str | None:
 
 def release(repair: Repair) -> None:
     Occupancy.objects.filter(Q(repair=repair), released_at=None).update(released_at=clock.now())
+
+
+def give_back(repair: Repair) -> None:
+    """Of one that was put off before it changed anything: its unit was never out, and is taken anew when it starts."""
+    Occupancy.objects.filter(repair=repair).delete()

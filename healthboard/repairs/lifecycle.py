@@ -22,7 +22,7 @@ from healthboard.people.access import why_not
 from healthboard.people.actors import WORKER, Actor
 from healthboard.policies.models import PolicyVersion
 from healthboard.refusals import AlreadyDecided, Closed, Held, Invalid, NotAllowed, NotFound
-from healthboard.repairs import brakes, budget
+from healthboard.repairs import brakes, budget, opening
 from healthboard.repairs.models import Call, Repair, Step
 from healthboard.repairs.states import CLOSED, MOVES, OPEN, State
 from healthboard.wake import wake
@@ -140,6 +140,19 @@ def start(repair: Repair, first_step: str) -> str | None:
     _begin(row, first_step)
     repair.refresh_from_db()
     return None
+
+
+@transaction.atomic
+def put_off(repair: Repair, why: str) -> None:
+    """RUNNING back to SCHEDULED, without its unit of the budget: nothing was changed yet, and now is no time to begin."""
+    row = _locked(repair)
+    if opening.touched(row):
+        raise IllegalMove("a repair that has begun to change something is not put off")
+    _end(row, "SKIPPED", why)
+    _move(row, State.SCHEDULED, actor=WORKER, why=why)
+    Repair.objects.filter(pk=row.pk).update(step="")
+    budget.give_back(row)
+    repair.refresh_from_db()
 
 
 @transaction.atomic

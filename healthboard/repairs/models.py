@@ -10,6 +10,9 @@ from healthboard.fleet.models import Account, Instance, Pool
 from healthboard.policies.models import PolicyVersion
 from healthboard.repairs.states import OPEN, State
 
+#: `Call.service` of what is asked of a workload: it changes nothing about the instance
+WORKLOAD = "workload"
+
 
 class Repair(models.Model):
     instance = models.ForeignKey(Instance, on_delete=models.PROTECT, related_name="repairs")

@@ -12,6 +12,7 @@ from typing import Any
 from healthboard import clock, words
 from healthboard.fleet.models import Instance
 from healthboard.fleet.seeing import why_blind
+from healthboard.policies import windows
 from healthboard.repairs import brakes
 from healthboard.repairs.models import Pause, Repair
 from healthboard.repairs.recipes import STEPS, TOUCHABLE
@@ -27,6 +28,7 @@ NEXT = {
     "blind": ("It goes on by itself once the source tells again.", "/system/#sources"),
     "owner": ("Nothing is to be done here.", ""),
     "policy": ("An admin may change the policy.", ""),
+    "window": ("It begins by itself then; an admin may change the policy.", ""),
     "undo": ("Until then it can be undone.", ""),
     "breadth": ("It goes on by itself.", ""),
     "room": ("Make room, then approve again.", ""),
@@ -42,6 +44,7 @@ _BEGINS = (
     ("The stop switch", "switch"), ("Acting is", "switch"), ("Paused by a healthboard:pause", "tag"),
     ("Paused by", "pause"), ("Breaker", "breaker"), ("Budget of", "budget"), ("One zone", "budget"),
     ("Keep serving", "budget"), ("The source", "blind"), ("AWS does not answer", "aws"),
+    ("In a blackout", "window"), ("Outside the maintenance", "window"),
     ("waiting for a look at all instances", "breadth"),
 )  # fmt: skip
 #: the step under way -> what a repair waits for in it
@@ -149,6 +152,8 @@ def _of_case(case: Any) -> list[Waiting]:
             found.append(Waiting("snooze", f"{name} is snoozed until {until}.", case.snoozed_until))
         case "DECIDED":
             found.append(Waiting("step", f"{name} is decided; the end of its repair is being carried back."))
+    if case.state == "WAITING" and (shut := windows.closed(case.plan.get("when") or {}, clock.now())):
+        found.append(Waiting("window", f"What is approved now waits. {_sentence(shut.why)}", shut.opens))
     if case.clear_since is not None:
         found.append(
             Waiting(
@@ -166,16 +171,21 @@ def _of_repair(repair: Repair) -> list[Waiting]:
         text = f"The repair starts no sooner than {repair.not_before:%H:%M:%S} UTC."
         found.append(Waiting("undo", text, repair.not_before))
     if repair.why_waiting:
-        found.append(_told(repair.why_waiting, _STEPS.get(repair.step, "step"), step=repair.step))
+        found.append(_told(repair.why_waiting, _STEPS.get(repair.step, "step"), step=repair.step, until=_opens(repair)))
     return found
 
 
-def _told(text: str, otherwise: str = "step", *, step: str = "") -> Waiting:
+def _opens(repair: Repair) -> datetime | None:
+    told = repair.facts.get("opens_at")
+    return datetime.fromisoformat(told) if told else None
+
+
+def _told(text: str, otherwise: str = "step", *, step: str = "", until: datetime | None = None) -> Waiting:
     kind = next((kind for begin, kind in _BEGINS if text.startswith(begin)), otherwise)
     if "were started in" in text and "are allowed" in text:
         kind = "budget"
     lead = f"{STEPS[step].title}: " if kind == otherwise and step in STEPS else ""
-    return Waiting(kind, _sentence(lead + text))
+    return Waiting(kind, _sentence(lead + text), until if kind == "window" else None)
 
 
 def _sentence(text: str) -> str:

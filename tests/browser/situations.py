@@ -137,6 +137,19 @@ def budget() -> str:
     return _page(held)
 
 
+def window() -> str:
+    from healthboard import clock
+    from healthboard.policies import windows
+    from tests import factories as make
+
+    night = {"windows": [f"daily {make.ago(-6 * 3600):%H:%M}-{make.ago(-10 * 3600):%H:%M} UTC"]}
+    held = _repair(make.pool("solo", "TEMPLATE"), state="SCHEDULED", not_before=make.ago(60))
+    shut = windows.closed(night, clock.now())
+    held.why_waiting, held.facts = shut.why, {"opens_at": shut.opens.isoformat()}
+    held.save()
+    return _page(held)
+
+
 def blind() -> str:
     from healthboard import clock
     from healthboard.fleet import seeing
@@ -272,7 +285,7 @@ def restored() -> str:
 
 
 SITUATIONS: dict[str, Callable[[], str]] = {
-    "breaker": breaker, "budget": budget, "blind": blind, "room": room, "tasks": tasks, "drain": drain,
+    "breaker": breaker, "budget": budget, "window": window, "blind": blind, "room": room, "tasks": tasks, "drain": drain,
     "condemned": condemned, "watching": watching, "orphan": orphan, "switch": switch, "restored": restored,
 }  # fmt: skip
 

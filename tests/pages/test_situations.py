@@ -18,6 +18,7 @@ NEXT = {
     "drain": "Wait longer",
     "condemned": "Stop and undo",
     "budget": "It goes on when one of them is back.",
+    "window": "It begins by itself then; an admin may change the policy.",
     "blind": "It goes on by itself once the source tells again.",
     "watching": "1 of 2 full rounds in a row",
     "orphan": "end it there, or give it to a group",

@@ -30,6 +30,8 @@ settings = st.fixed_dictionaries(
         "budget_absolute": st.sampled_from((None, 1, 3)),
         "minimum_healthy": st.integers(0, 3),
         "one_zone_at_a_time": st.booleans(),
+        "windows": st.sampled_from(([], ["Sat 00:00-24:00 UTC"], ["Mon-Fri 22:00-06:00 Europe/Berlin"])),
+        "blackouts": st.sampled_from(([], ["2026-12-24 to 2026-12-26 UTC"])),
         "drain_timeout_s": st.sampled_from((60, 1800)),
         "dead_host": st.sampled_from(("ask", "auto")),
         "undo_s": st.sampled_from((0, 30)),

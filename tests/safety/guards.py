@@ -37,6 +37,7 @@ class Guard(NamedTuple):
 
 LIFECYCLE, BRAKES, BUDGET = (f"healthboard/repairs/{n}.py" for n in ("lifecycle", "brakes", "budget"))
 ENGINE, RUN, LAUNCH = "workers/repair/engine.py", "workers/repair/run.py", "workers/repair/steps/launch.py"
+BEGIN = "workers/repair/begin.py"
 LEAVE, PREPARE, REPLACE = (f"workers/repair/steps/{n}.py" for n in ("leave", "prepare", "replace"))
 ANSWERS, JUDGE, TRIPS = "healthboard/cases/answers.py", "healthboard/cases/judge.py", "workers/repair/trips.py"
 
@@ -110,6 +111,18 @@ GUARDS = {
     "breadth is seen first": Guard(
         "cases/test_breadth.py::test_nothing_starts_by_itself_before_all_cases_were_compared",
         (Cut(ENGINE, "if run.repair.automatic and not _breadth_was_seen(run):", "if False:"),),
+    ),
+    "maintenance window": Guard(
+        "repairs/test_windows.py::test_what_a_person_approves_in_a_blackout_waits_as_well_and_an_admin_may_lift_it",
+        (Cut(BEGIN, "    shut = opening.closed(repair)\n", "    shut = None\n"),),
+    ),
+    "maintenance window between steps": Guard(
+        "repairs/test_windows.py::test_one_that_is_closed_before_anything_was_changed_is_put_off_and_gives_its_unit_back",
+        (Cut(ENGINE, "    if not_now := may_begin(run):\n        return _take(run, not_now)\n", ""),),
+    ),
+    "what has begun is carried to its end": Guard(
+        "repairs/test_windows.py::test_one_that_has_begun_to_drain_is_carried_to_its_end",
+        (Cut(BEGIN, "    if not begins or opening.touched(repair):\n", "    if not begins:\n"),),
     ),
     "stop switch": Guard(
         "cases/test_races.py::test_after_the_stop_switch_no_intent_is_committed",

@@ -23,8 +23,9 @@ from healthboard.repairs import brakes, lifecycle
 from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe, terminate_first
 from healthboard.repairs.states import State
+from workers.repair.begin import may_begin
 from workers.repair.look import AwsTrouble
-from workers.repair.results import Ask, Climb, Done, End, Result, Skip, Undo, Wait
+from workers.repair.results import Ask, Climb, Done, End, PutOff, Result, Skip, Undo, Wait
 from workers.repair.run import Run
 from workers.repair.steps import launch, leave, prepare, reboot, replace, undo
 from workers.repair.stuck import stuck, troubled, untroubled
@@ -157,6 +158,8 @@ def _may_start(run: Run) -> Wait | None:
         return None
     if (run.instance.account.account_id, run.instance.region) not in places():
         return Wait(60, "its account or region is no longer configured")
+    if not_now := may_begin(run):
+        return Wait(not_now.seconds, not_now.why)
     if run.repair.automatic and not _breadth_was_seen(run):
         return Wait(5, "waiting for a look at all instances, so that one cause behind many is seen first")
     if run.repair.action in ("REPLACE", "REBOOT", "RELOCATE") and (ending := why_ending(run.instance, clock.now())):
@@ -176,6 +179,8 @@ def _step_pass(run: Run) -> Wait | None:
     if repair.stop_asked_by and not repair.irreversible:
         lifecycle.begin_undo(repair, f"{repair.stop_asked_by} asked to stop")
         return None
+    if not_now := may_begin(run):
+        return _take(run, not_now)
     blocked = _blocked(run) if repair.action != "DIAGNOSE" else None
     if blocked is None:
         result = HANDLERS[name](run)
@@ -247,6 +252,9 @@ def _take(run: Run, result: Result) -> Wait | None:
             return None
         case Wait():
             return result
+        case PutOff(seconds, why):
+            lifecycle.put_off(repair, why)
+            return Wait(seconds, why)
         case Ask(why, choices):
             lifecycle.ask(repair, why, list(choices))
             return Wait(60)

@@ -24,6 +24,14 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class PutOff:
+    """Nothing was changed yet and now is no time to begin: back to waiting, without a unit of the budget."""
+
+    seconds: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Stand still for a person. Each choice: key, title, needs (the verb of `people.access`)."""
 
@@ -55,4 +63,4 @@ class End:
     why: str
 
 
-Result = Done | Skip | Wait | Ask | Undo | Climb | End
+Result = Done | Skip | Wait | PutOff | Ask | Undo | Climb | End

@@ -1,0 +1,29 @@
+"""What is asked before a repair begins to change anything, and never after: whether now is the time for it.
+
+Once it has begun, the machine is on its way out of service; to stand still halfway would only make that longer.
+"""
+
+from __future__ import annotations
+
+from healthboard.repairs import opening
+from healthboard.repairs.recipes import STEPS
+from workers.repair.results import PutOff
+from workers.repair.run import Run
+
+#: steps that come before the first change; of the others only those that change something begin anything
+BEFORE = ("", "recheck", "room", "keep")
+
+
+def may_begin(run: Run) -> PutOff | None:
+    """Read before the start and before every step, until something was changed."""
+    repair = run.repair
+    begins = repair.step in BEFORE or STEPS[repair.step].changes
+    if not begins or opening.touched(repair):
+        return None
+    shut = opening.closed(repair)
+    if shut is None:
+        return None
+    opens_at = shut.opens.isoformat() if shut.opens else ""
+    if run.facts.get("opens_at") != opens_at:
+        run.remember(opens_at=opens_at)
+    return PutOff(60, shut.why)
