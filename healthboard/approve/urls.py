@@ -18,6 +18,7 @@ from healthboard.approve import (
     jobs,
     look,
     plots,
+    preview,
     system,
     wall,
 )
@@ -53,6 +54,7 @@ urlpatterns = [
     path("jobs/", jobs.jobs, name="jobs"),
     path("find/", find.find, name="find"),
     path("explain/", explain.explain, name="explain"),
+    path("policies/preview/", preview.preview, name="policy_preview"),
     path("look/", look.look, name="look"),
     path("handover/", handover.handover, name="handover"),
     path("audit/", audit.audit, name="audit"),

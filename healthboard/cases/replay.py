@@ -7,7 +7,7 @@ those of the same name, the same evidence shows what they would have done. Nothi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,9 +15,9 @@ from healthboard.cases.evidence import answer_json, assessment_json
 from healthboard.cases.judge import Circumstances, narrow
 from healthboard.cases.models import Evidence
 from healthboard.diagnosis.evaluate import evaluate
-from healthboard.diagnosis.signals import Thresholds
+from healthboard.diagnosis.signals import Assessment, Thresholds
 from healthboard.fleet.evidence import thaw
-from healthboard.policies.matching import Resolved, Target, combine, snapshot_of
+from healthboard.policies.matching import Resolved, Snapshot, Target, combine, snapshot_of
 from healthboard.policies.resolve import thresholds
 
 #: what decides, of an assessment and of an answer; the rest is words and times of the same thing
@@ -39,6 +39,8 @@ class Again:
     assessment: dict[str, Any]
     answer: dict[str, Any]
     thresholds: Thresholds
+    policy: Resolved | None  # under which it was decided again
+    read: Assessment
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,32 @@ class Difference:
         return [*lines, "  note:   " + COUNTERFACTUAL] if self.counterfactual else lines
 
 
-def again(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None) -> Again:
-    """Decide it again, under the policies that were used, or with `instead` in place of those of the same name (each
-    as a version keeps it, see `exchange.read`). Raises Unreadable.
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Policies, each as a version keeps it (see `exchange.read`), in place of those of the same name, of the default
+    where one of them is that, and of those called one of `names`: what a renamed one was called before."""
+
+    policies: Sequence[Mapping[str, Any]]
+    names: frozenset[str] = frozenset()
+
+    def removes(self, kept: Snapshot) -> bool:
+        named = {*self.names, *(data["name"] for data in self.policies)}
+        return kept.name in named or (kept.default and any(data["is_default"] for data in self.policies))
+
+    def concerns(self, row: Evidence) -> bool:
+        """Whether one of them matched then, or would have. What none of them concerns is decided as it was."""
+        kept = row.inputs.get("policy") or {}
+        if any(self.removes(snapshot_of(version["data"])) for version in kept.get("versions", ())):
+            return True
+        targets = [Target(**target) for target in kept.get("targets", ())]
+        given = [snapshot_of(data) for data in self.policies if data["enabled"]]
+        return any(snapshot.matches(target) for snapshot in given for target in targets)
+
+
+def again(row: Evidence, instead: Instead | None = None, known: Again | None = None) -> Again:
+    """Decide it again, under the policies that were used, or with `instead`. Raises Unreadable.
+
+    `known`: the same evidence, decided under other policies; where these read it alike, it is not read again.
     """
     try:
         frozen = thaw(row.inputs)
@@ -74,32 +99,57 @@ def again(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None) -> 
         if resolved is None:
             raise Unreadable("it does not say which policies it was decided under")
         limits = thresholds(resolved.values)
-    assessment = evaluate(
-        frozen.events, frozen.readings, now=frozen.now, context=frozen.context, thresholds=limits
-    )  # fmt: skip
+    if known is not None and known.thresholds == limits:
+        assessment, told = known.read, known.assessment
+    else:
+        assessment = evaluate(
+            frozen.events, frozen.readings, now=frozen.now, context=frozen.context, thresholds=limits
+        )  # fmt: skip
+        told = assessment_json(assessment)
     answer = {}
     if resolved is not None and given is not None:
         answer = answer_json(narrow(assessment, resolved, given))
-    return Again(assessment_json(assessment), answer, limits)
+    return Again(told, answer, limits, resolved, assessment)
 
 
-def _policies(kept: dict[str, Any], instead: Sequence[Mapping[str, Any]] | None) -> Resolved:
+def _policies(kept: dict[str, Any], instead: Instead | None) -> Resolved:
     """The policies of then, or those that are to stand in their place, matched against what ran there then."""
     found = [snapshot_of(version["data"]) for version in kept["versions"]]
     if instead is not None:
-        names = {data["name"] for data in instead}
-        default = any(data["is_default"] for data in instead)
-        found = [s for s in found if s.name not in names and not (s.default and default)]
-        found += [snapshot_of(data) for data in instead if data["enabled"]]
+        found = [snapshot for snapshot in found if not instead.removes(snapshot)]
+        found += [snapshot_of(data) for data in instead.policies if data["enabled"]]
     return combine(found, [Target(**target) for target in kept["targets"]])
 
 
-def difference(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None) -> Difference | None:
+@dataclass(slots=True)
+class Course:
+    """In which pools another policy would have changed the course of things by now. What comes later there is
+    counterfactual. An instance without a pool stands for itself."""
+
+    changed: set[tuple[str, int | None]] = field(default_factory=set)
+
+    def counterfactual(self, row: Evidence) -> bool:
+        return self._place(row) in self.changed
+
+    def change(self, row: Evidence) -> None:
+        self.changed.add(self._place(row))
+
+    @staticmethod
+    def _place(row: Evidence) -> tuple[str, int | None]:
+        return ("pool", row.case.pool_id) if row.case.pool_id else ("instance", row.case.instance_id)
+
+
+def difference(row: Evidence, instead: Instead | None = None) -> Difference | None:
     """What is decided otherwise now; None where it is not. Words that changed decide nothing."""
     try:
         now = again(row, instead)
     except Unreadable as error:
         return Difference(row, _shown(row.assessment, row.answer), "cannot be decided again", (str(error),))
+    return compare(row, now)
+
+
+def compare(row: Evidence, now: Again) -> Difference | None:
+    """What was stored with the evidence beside what is decided now."""
     before = _deciding(row.assessment, row.answer)
     after = _deciding(now.assessment, now.answer if row.answer else {})
     if before == after:
@@ -112,16 +162,21 @@ def difference(row: Evidence, instead: Sequence[Mapping[str, Any]] | None = None
     )
 
 
-def since(at: datetime, instead: Sequence[Mapping[str, Any]] | None = None) -> Iterator[Difference | None]:
+def since(at: datetime, instead: Instead | None = None) -> Iterator[Difference | None]:
     """For each piece of evidence from `at` on, in the order in which it was kept."""
     rows = Evidence.objects.filter(at__gte=at).select_related("case__instance").order_by("pk")
-    changed: set[int | None] = set()  # pools in which another policy would have changed the course of things
+    course = Course()
     for row in rows.iterator(chunk_size=100):
         found = difference(row, instead)
         if found is not None and instead is not None:
-            found = replace(found, counterfactual=row.case.pool_id in changed)
-            changed.add(row.case.pool_id)
+            found = replace(found, counterfactual=course.counterfactual(row))
+            course.change(row)
         yield found
+
+
+def alike(one: Again, other: Again) -> bool:
+    """Whether both decide the same, whatever their words."""
+    return _deciding(one.assessment, one.answer) == _deciding(other.assessment, other.answer)
 
 
 def _deciding(assessment: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:

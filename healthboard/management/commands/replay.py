@@ -59,9 +59,9 @@ def _start(text: str) -> datetime:
         raise CommandError(f"--since: {error}", returncode=2) from None
 
 
-def _policies(file: str) -> list[dict[str, Any]]:
+def _policies(file: str) -> replay.Instead:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{file} cannot be read: {error}", returncode=2) from None
-    return exchange.read(text)
+    return replay.Instead(exchange.read(text))
