@@ -6,7 +6,7 @@ from typing import Any
 
 from ninja import NinjaAPI
 
-from healthboard.api import decisions, errors, lists
+from healthboard.api import decisions, errors, lists, node, node_enrol
 from healthboard.api.auth import Session, Token
 
 
@@ -35,10 +35,5 @@ api = Api(
 errors.install(api)
 api.add_router("", lists.router)
 api.add_router("", decisions.router)
-try:
-    from healthboard.api.node import router as node_router
-except ModuleNotFoundError as error:
-    if error.name != "healthboard.api.node":
-        raise
-else:
-    api.add_router("", node_router)
+api.add_router("", node.router)
+api.add_router("", node_enrol.router)

@@ -164,6 +164,31 @@ class Enrolled(Schema):
     token: str
 
 
+class Nothing(_Part):
+    """An empty object."""
+
+
+class Challenge(Schema):
+    nonce: str
+    expires_in_s: float
+
+
+class IdentityIn(_Part):
+    """A GetCallerIdentity, signed by the machine's instance identity role for this server and nonce."""
+
+    instance_id: Annotated[str, Field(pattern=r"^i-[0-9a-f]{8,17}$")]
+    region: Annotated[str, Field(pattern=r"^[a-z0-9-]{5,32}$")]
+    nonce: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
+    authorization: Annotated[str, Field(max_length=600)]
+    date: Annotated[str, Field(max_length=20)]
+    security_token: Annotated[str, Field(max_length=4096)]
+
+
+class Credential(Schema):
+    token: str
+    expires_in_s: float
+
+
 class Error(Schema):
     error: str
     detail: str

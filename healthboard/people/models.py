@@ -54,6 +54,29 @@ class NodeToken(models.Model):
     created_by = models.CharField(max_length=150)
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
+    enrolled = models.BooleanField(
+        default=False
+    )  # the machine showed by STS who it is; else a person's command gave it
+
+
+class SpentNonce(models.Model):
+    """The nonce of a node's enrolment that was answered once, kept as long as it could be answered again."""
+
+    hash = models.CharField(max_length=64, unique=True)
+    at = models.DateTimeField(db_index=True)
+
+
+class NodeRefusal(models.Model):
+    """How often nodes, or whoever claimed to be one, were refused in one hour; see `people.refused`."""
+
+    hour = models.DateTimeField()
+    reason = models.CharField(max_length=60)
+    instance = models.CharField(max_length=32, blank=True)  # EC2 id, where a credential proved it
+    count = models.PositiveBigIntegerField(default=0)
+    last_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["hour", "reason", "instance"], name="node_refusal_unique")]
 
 
 class FailedLogin(models.Model):

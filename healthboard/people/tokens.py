@@ -20,6 +20,8 @@ from healthboard.people.models import ApiToken, NodeToken
 API_PREFIX, NODE_PREFIX = "hba_", "hbn_"
 #: A node keeps at most so many live tokens; issuing one more revokes the oldest.
 NODE_TOKENS = 5
+#: and those that ended are forgotten after so long
+ENDED_KEPT = timedelta(days=30)
 
 
 def _hash(token: str) -> str:
@@ -48,7 +50,7 @@ def issue_api(user: Any, *, actor: Actor, days: float | None = None) -> str:
 def verify_api(token: str) -> Any | None:
     """The active user whom a live token belongs to, or None."""
     now = clock.now()
-    row = ApiToken.objects.select_related("user").filter(_live(now), hash=_hash(token)).first()
+    row = ApiToken.objects.select_related("user").filter(live(now), hash=_hash(token)).first()
     if row is None or not row.user.is_active:
         return None
     if row.used_at is None or now - row.used_at > timedelta(minutes=1):  # not a write per request
@@ -63,25 +65,41 @@ def revoke_api(row: ApiToken, *, actor: Actor) -> None:
 
 
 @transaction.atomic
-def issue_node(instance: Instance, *, actor: Actor) -> str:
-    """A new credential of one node; earlier ones stay valid, so that a node can change over."""
+def issue_node(
+    instance: Instance, *, actor: Actor, lives: timedelta | None = None, enrolled: bool = False, quiet: bool = False
+) -> str:
+    """A new credential of one node; earlier ones stay valid, so that a node can change over.
+
+    `lives` None: it never expires. `enrolled`: the machine itself got it. `quiet`: a renewal, which no audit row tells.
+    """
     token, now = _new(NODE_PREFIX), clock.now()
-    live = NodeToken.objects.filter(_live(now), instance=instance).order_by("-created_at", "-pk")
-    old = list(live.values_list("pk", flat=True)[NODE_TOKENS - 1 :])
+    known = NodeToken.objects.filter(live(now), instance=instance).order_by("-created_at", "-pk")
+    old = list(known.values_list("pk", flat=True)[NODE_TOKENS - 1 :])
     NodeToken.objects.filter(pk__in=old).update(revoked_at=now)
-    row = NodeToken.objects.create(instance=instance, hash=_hash(token), created_at=now, created_by=actor.name[:150])
-    record("token.issued", f"node-token:{row.pk}", f"node token for {instance}", actor=actor, instance=instance)
+    NodeToken.objects.filter(instance=instance, expires_at__lt=now - ENDED_KEPT).delete()
+    row = NodeToken.objects.create(
+        instance=instance,
+        hash=_hash(token),
+        created_at=now,
+        created_by=actor.name[:150],
+        expires_at=now + lives if lives else None,
+        enrolled=enrolled,
+    )
+    if not quiet:
+        record("token.issued", f"node-token:{row.pk}", f"node token for {instance}", actor=actor, instance=instance)
     return token
 
 
 def verify_node(token: str) -> Instance | None:
     """The instance that a live node token stands for, or None."""
-    row = (
-        NodeToken.objects.select_related("instance__account", "instance__pool", "instance__cluster")
-        .filter(_live(clock.now()), hash=_hash(token))
-        .first()
-    )
+    row = of_node(token)
     return row.instance if row else None
+
+
+def of_node(token: str) -> NodeToken | None:
+    """The live node token, with its instance, or None."""
+    rows = NodeToken.objects.select_related("instance__account", "instance__pool", "instance__cluster")
+    return rows.filter(live(clock.now()), hash=_hash(token)).first()
 
 
 @transaction.atomic
@@ -91,5 +109,5 @@ def revoke_node(row: NodeToken, *, actor: Actor) -> None:
         record("token.revoked", f"node-token:{row.pk}", text, actor=actor, instance=row.instance)
 
 
-def _live(now: Any) -> Q:
+def live(now: Any) -> Q:
     return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))

@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from healthboard.sandbox import spoil
+from healthboard.sandbox import identity, spoil
 from healthboard.sandbox.calls import handler_of, is_changing, sqs
 from healthboard.sandbox.interfere import Behaviour, Call, interfere
 from healthboard.sandbox.protocol import errors, serialize
@@ -43,6 +43,10 @@ def handle(sandbox: Sandbox, headers: Any, body: bytes) -> Answer:
         key, region, service = _scope(headers)
         account = _account(sandbox, key, service)
         operation, params = parse(service, headers, body)
+        if arn := identity.arn_of(sandbox, headers, body):
+            if operation != "GetCallerIdentity":
+                raise AwsError("AccessDenied", f"User: {arn} is not authorized to perform: {service}:{operation}")
+            params["caller"] = arn
     except AwsError as error:
         return Answer(*errors.render(error, protocol_of(service), request_id), request_id)
     if operation == "ReceiveMessage":

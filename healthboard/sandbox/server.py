@@ -11,7 +11,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from healthboard.sandbox import bus, control, dispatch, hostile
+from healthboard.sandbox import bus, control, dispatch, hostile, identity
 from healthboard.sandbox import config as settings
 from healthboard.sandbox.config import Config
 from healthboard.sandbox.fleet.build import build
@@ -35,8 +35,18 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.startswith("/_sandbox/"):
             self._control(reading=True)
+        elif self.path.startswith("/imds/"):
+            self._metadata("GET")
         else:
             self._send(404, "application/json", b'{"error": "not found"}')
+
+    def do_PUT(self) -> None:
+        if self._body() is not None:
+            self._metadata("PUT")
+
+    def _metadata(self, method: str) -> None:
+        status, text = identity.metadata(self.server.sandbox, method, self.path, self.headers)
+        self._send(status, "text/plain", text.encode())
 
     def do_POST(self) -> None:
         if self.path.startswith("/_sandbox/"):

@@ -165,7 +165,10 @@ def test_bad_settings_give_one_line(machine):
         ({"HEALTHBOARD_URL": ""}, "HEALTHBOARD_URL is not set"),
         ({"HEALTHBOARD_URL": "http://203.0.113.9"}, "https"),
         ({"HEALTHBOARD_URL": "ftp://example.com"}, "https"),
-        ({"HEALTHBOARD_URL": "https://example.com"}, "HEALTHBOARD_NODE_TOKEN"),
+        (
+            {"HEALTHBOARD_URL": "https://example.com", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://example.com"},
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+        ),
         ({"HEALTHBOARD_URL": "https://example.com", "HEALTHBOARD_INTERVAL": "often"}, "HEALTHBOARD_INTERVAL"),
     ):
         machine.env.update({"HEALTHBOARD_NODE_TOKEN": "", **env})

@@ -19,6 +19,9 @@ import argparse
 import collections
 import contextlib
 import errno
+import fcntl
+import hashlib
+import hmac
 import ipaddress
 import json
 import os
@@ -36,11 +39,14 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-VERSION = "1.0.0"
+VERSION = "1.1.0"
 SCHEMA = 1
 VERBS = ("diagnose-1", "diagnose-2", "bug-report")
 REPORT_PATH = "/api/v1/node/reports"
 CONDEMNED_PATH = "/api/v1/node/condemned"
+CHALLENGE_PATH = "/api/v1/node/enrol/challenge"
+IDENTITY_PATH = "/api/v1/node/enrol/identity"
+RENEW_PATH = "/api/v1/node/renew"
 
 DEFAULT_INTERVAL_S = 15.0
 RECORDER_S = 900
@@ -213,6 +219,8 @@ class Settings:
         self.url = env.get("HEALTHBOARD_URL", "").rstrip("/")
         self.token = env.get("HEALTHBOARD_NODE_TOKEN", "")
         self.token_file = env.get("HEALTHBOARD_NODE_TOKEN_FILE", "")
+        self.enrols = not self.token and not self.token_file
+        self.metadata = env.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://169.254.169.254").rstrip("/")
         self.ca_file = env.get("HEALTHBOARD_CA_FILE", "")
         self.interval = number("HEALTHBOARD_INTERVAL", DEFAULT_INTERVAL_S, 0.05, 600)
         self.nvml_timeout = number("HEALTHBOARD_NVML_TIMEOUT", 20, 0.1, 300)
@@ -1618,6 +1626,7 @@ class Sender(threading.Thread):
         self.failures = 0
         self.refused = 0
         self.tls = None
+        self.identity = Identity(settings)
 
     def run(self):
         while not self.stopping:
@@ -1647,9 +1656,9 @@ class Sender(threading.Thread):
 
     def deliver(self, body):
         """("done" | "retry", seconds to wait)."""
-        token = self.settings.read_token()
+        token, trouble = self.identity.token()
         if token is None:
-            log_once("token", f"there is no usable credential in {self.settings.token_file or 'the environment'}")
+            log_once("token", trouble)
             return "retry", self._backoff()
         try:
             status, retry_after, answer = self._post(body, token)
@@ -1663,6 +1672,7 @@ class Sender(threading.Thread):
             return "done", 0
         if status in (401, 403):
             log_once("token", f"the server refuses this node's credential ({status}): {_reason(answer)}")
+            self.identity.refused(token)
             return "retry", max(self._backoff(), min(60, 30 * self.settings.backoff_s))
         if status not in HOPELESS:  # busy, being deployed, behind a wrong proxy: others may put that right
             log_once("busy", f"the server answers {status}: {_reason(answer)}")
@@ -1707,10 +1717,11 @@ def post(target, path, body, token, tls=None):
     watchdog.daemon = True
     watchdog.start()
     try:
+        credential = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request(
             "POST", prefix + path, body,
-            {"Authorization": f"Bearer {token}", "Content-Type": "application/json",
-             "User-Agent": f"healthboard-node/{VERSION}", "Connection": "close"},
+            {**credential, "Content-Type": "application/json", "User-Agent": f"healthboard-node/{VERSION}",
+             "Connection": "close"},
         )  # fmt: skip
         response = connection.getresponse()
         raw = response.read(ANSWER_LIMIT)
@@ -1751,6 +1762,196 @@ def _without_bulk(body):
     for result in report.get("results", []):
         result["output"] = result["output"][:2000]
     return json.dumps(report, separators=(",", ":")).encode()
+
+
+# ---------------------------------------------------------------------------------------------- who this machine is
+
+STS_BODY = "Action=GetCallerIdentity&Version=2011-06-15"
+STS_TYPE = "application/x-www-form-urlencoded; charset=utf-8"
+CREDENTIALS = "meta-data/identity-credentials/ec2/security-credentials/ec2-instance"
+
+
+def sts_host(region):
+    return f"sts.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
+
+
+def sign_identity(credentials, region, server, nonce, now):
+    """A GetCallerIdentity that only STS can check, and that is good for one server and one nonce (Signature Version 4).
+
+    `credentials`: AccessKeyId, SecretAccessKey, Token, as the metadata service gives them; `now`: seconds since 1970.
+    """
+    date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    headers = {
+        "content-type": STS_TYPE, "host": sts_host(region), "x-amz-date": date,
+        "x-amz-security-token": credentials["Token"], "x-healthboard-nonce": nonce, "x-healthboard-server": server,
+    }  # fmt: skip
+    names = ";".join(headers)
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    asked = f"POST\n/\n\n{lines}\n{names}\n{hashlib.sha256(STS_BODY.encode()).hexdigest()}"
+    scope = f"{date[:8]}/{region}/sts/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{date}\n{scope}\n{hashlib.sha256(asked.encode()).hexdigest()}"
+    key = ("AWS4" + credentials["SecretAccessKey"]).encode()
+    for part in (*scope.split("/"), text):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return {
+        "authorization": f"AWS4-HMAC-SHA256 Credential={credentials['AccessKeyId']}/{scope}, "
+        f"SignedHeaders={names}, Signature={key.hex()}",
+        "date": date,
+        "security_token": credentials["Token"],
+    }
+
+
+class Metadata:
+    """EC2's instance metadata, version 2 of the service only."""
+
+    def __init__(self, base):
+        self.host, self.port, self.prefix = _metadata_parts(base)
+        self.session = None
+
+    def get(self, path):
+        """The text; raises OSError or ValueError where there is none."""
+        if self.session is None:
+            self.session = self._ask("PUT", "api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
+        return self._ask("GET", path, {"X-aws-ec2-metadata-token": self.session})
+
+    def _ask(self, method, path, headers):
+        import http.client
+
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=5)
+        try:
+            connection.request(method, f"{self.prefix}/latest/{path}", headers=headers)
+            response = connection.getresponse()
+            text = response.read(65536).decode("utf-8", "replace").strip()
+        except http.client.HTTPException as e:
+            raise OSError(f"the metadata service answers no HTTP: {type(e).__name__}") from e
+        finally:
+            connection.close()
+        if response.status != 200 or not text:
+            raise OSError(f"the metadata service answers {response.status} for {path}")
+        return text
+
+
+def _metadata_parts(base):
+    """Link-local, or loopback for tests: a machine's keys must not be asked for, nor sent, anywhere else."""
+    parts = urlsplit(base)
+    try:
+        address = ipaddress.ip_address(parts.hostname or "")
+        port = parts.port
+    except ValueError:
+        raise ConfigError("AWS_EC2_METADATA_SERVICE_ENDPOINT is not a link-local address") from None
+    local = address.is_link_local or address.is_loopback or address == ipaddress.ip_address("fd00:ec2::254")
+    if parts.scheme != "http" or not local:
+        raise ConfigError("AWS_EC2_METADATA_SERVICE_ENDPOINT is not a link-local address")
+    return str(address), port or 80, parts.path.rstrip("/")
+
+
+class Identity:
+    """The node's credential: the one that was set, or one that this machine gets by showing who it is.
+
+    An enrolled node keeps a token of some hours in the state directory, bound to the machine, and renews it when half of
+    its time is over. `healthboard-node` and the gate share it under a file lock.
+    """
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.metadata = settings.metadata
+        if settings.enrols:
+            _metadata_parts(settings.metadata)
+        self.path = os.path.join(settings.state_dir, "identity.json")
+        self.tls = None
+        self.bad = None
+        self.memory = {}  # what is kept where the disk can't take it
+
+    def token(self):
+        """(token or None, why there is none)."""
+        if not self.settings.enrols:
+            given = self.settings.read_token()
+            where = self.settings.token_file or "the environment"
+            return given, "" if given else f"there is no usable credential in {where}"
+        kept = self._kept()
+        if kept and kept["token"] != self.bad and time.time() < kept["renew_at"]:
+            return kept["token"], ""
+        try:
+            with self._alone():
+                return self._fresh()
+        except (OSError, ValueError, KeyError, TypeError) as e:
+            if kept and time.time() < kept["expires_at"]:
+                return kept["token"], ""  # still good for a while; the next report tries again
+            return None, f"this machine can't show who it is: {type(e).__name__}: {e}"
+
+    def refused(self, token):
+        """The server did not take it: enrol again at the next report, and keep it until that went well."""
+        self.bad = token
+
+    def _fresh(self):
+        kept = self._kept()  # another process may have been faster
+        now = time.time()
+        if kept and kept["token"] != self.bad and now < kept["renew_at"]:
+            return kept["token"], ""
+        if kept and kept["token"] != self.bad and now < kept["expires_at"]:
+            status, _, answer = self._post(RENEW_PATH, {}, kept["token"])
+            if status != 200:
+                raise OSError(f"the server answers {status} to the renewal: {_reason(answer)}")
+            return self._keep(answer), ""
+        status, _, answer = self._post(CHALLENGE_PATH, {})
+        if status != 200:
+            return None, f"the server gives no challenge ({status}): {_reason(answer)}"
+        status, _, answer = self._post(IDENTITY_PATH, self._proof(str(answer["nonce"])))
+        if status != 200:
+            return None, f"the server does not enrol this machine ({status}): {_reason(answer)}"
+        return self._keep(answer), ""
+
+    def _proof(self, nonce):
+        told = Metadata(self.metadata)
+        credentials = json.loads(told.get(CREDENTIALS))
+        region = told.get("meta-data/placement/region")
+        # the name that this machine connects to, whatever the challenge says: a proof for another server is no use here
+        server = urlsplit(self.settings.url).hostname
+        signed = sign_identity(credentials, region, server, nonce, time.time())
+        return {"instance_id": told.get("meta-data/instance-id"), "region": region, "nonce": nonce, **signed}
+
+    def _post(self, path, value, token=None):
+        target = check_url(self.settings.url)
+        if self.tls is None and target[0] == "https":
+            self.tls = tls_context(self.settings)
+        return post(target, path, json.dumps(value).encode(), token, self.tls)
+
+    def _keep(self, answer):
+        left, now = float(answer["expires_in_s"]), time.time()
+        kept = {
+            "token": str(answer["token"]), "machine": machine_identity(self.settings.sysfs), "url": self.settings.url,
+            "renew_at": now + left / 2, "expires_at": now + left,
+        }  # fmt: skip
+        self.bad = None
+        self.memory = kept
+        try:
+            descriptor = os.open(self.path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as f:
+                json.dump(kept, f)
+            os.replace(self.path + ".tmp", self.path)
+        except OSError as e:
+            log_once("identity", f"the credential can't be written to {self.path}: {e.strerror}")
+        return kept["token"]
+
+    def _kept(self):
+        """What is kept for this machine and this server; a copied disk brings another machine's along."""
+        kept = read_json(self.path) or self.memory
+        wanted = {"token": str, "renew_at": (int, float), "expires_at": (int, float)}
+        whole = all(isinstance(kept.get(key), kind) for key, kind in wanted.items())
+        here = kept.get("machine") == machine_identity(self.settings.sysfs) and kept.get("url") == self.settings.url
+        return kept if whole and here else None
+
+    @contextlib.contextmanager
+    def _alone(self):
+        try:
+            os.makedirs(self.settings.state_dir, exist_ok=True)
+            lock = open(self.path + ".lock", "w")  # noqa: SIM115
+        except OSError:
+            yield  # a disk that can't be written to: then there is nothing to share either
+            return
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
 
 # -------------------------------------------------------------------------------------------------- the reporter
@@ -1991,9 +2192,9 @@ def condemned_by_server(settings, gpus):
 
 def _ask_condemned(settings, mine):
     """(list or None, what went wrong or an empty text); a few tries, for a network that is just coming up."""
-    token = settings.read_token()
+    token, trouble = Identity(settings).token()
     if token is None:
-        return None, "there is no usable credential"
+        return None, trouble
     target, body = check_url(settings.url), json.dumps({"gpus": mine}).encode()
     trouble = ""
     for wait in (0, 2, 5):
@@ -2083,8 +2284,6 @@ def main(argv=None):
         if not settings.url:
             raise ConfigError("HEALTHBOARD_URL is not set: the address of healthboard, such as https://hb.example.com")
         check_url(settings.url)
-        if not settings.token and not settings.token_file:
-            raise ConfigError("HEALTHBOARD_NODE_TOKEN or HEALTHBOARD_NODE_TOKEN_FILE is not set")
         return Reporter(settings).run()
     except ConfigError as e:
         print(f"healthboard-node: {e}", file=sys.stderr)

@@ -1,4 +1,6 @@
-"""``manage.py node-token INSTANCE``: print a new credential for the reporter of one node, and nothing else."""
+"""``manage.py node-token INSTANCE``: print a new credential for the reporter of one node, and nothing else.
+
+``--forget`` revokes all of them instead."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from healthboard.fleet.models import Instance
-from healthboard.people import tokens
+from healthboard.people import enrolment, tokens
 from healthboard.people.console import operating
 
 
@@ -20,11 +22,18 @@ class Command(BaseCommand):
         parser.add_argument("--account", help="where the same id is known in several accounts")
         parser.add_argument("--region", help="where the same id is known in several regions")
 
+        parser.add_argument(
+            "--forget", action="store_true", help="instead: revoke every token of it, so that it can enrol anew"
+        )
+
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            token = tokens.issue_node(
-                _find(**{k: options[k] for k in ("instance", "account", "region")}), actor=operating()
-            )
+            instance = _find(**{k: options[k] for k in ("instance", "account", "region")})
+            if options["forget"]:
+                number = enrolment.forget(instance, actor=operating())
+                self.stdout.write(f"{number} revoked: {instance} enrols anew with its next report")
+                return
+            token = tokens.issue_node(instance, actor=operating())
         except DatabaseError as error:
             reason = (str(error).strip().splitlines() or ["unknown"])[0]
             raise CommandError(f"the database is not ready: {reason}", returncode=2) from None

@@ -11,6 +11,8 @@ from healthboard.sandbox.world import World
 
 
 def get_caller_identity(world: World, p: dict[str, Any]) -> dict[str, Any]:
+    if caller := p.get("caller"):  # a machine's own role
+        return {"UserId": f"AROASANDBOX:{caller.rpartition('/')[2]}", "Account": world.account, "Arn": caller}
     return {
         "UserId": "AIDASANDBOX",
         "Account": world.account,
