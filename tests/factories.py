@@ -375,7 +375,9 @@ def case(
         "action": action,
         "may_act": row.may_act,
         "witnesses": ["kernel", "nvml"],
-        "may_act_why": "the kernel log and NVML both say so",
+        "may_act_why": "the kernel log and NVML both say so"
+        if row.may_act
+        else "only a clear hardware failure may act by itself",
         "why": row.why,
         "primary": finding,
         "findings": [finding],

@@ -28,6 +28,8 @@ from healthboard.fleet.symbols import SIZE, State, symbol, words_of
 GROUPS = ("zone", "pool", "job", "workload")
 #: cells side by side and one below the other in one rack: as wide as a phone
 WIDE, HIGH = 14, 10
+#: (cells at most, size of one): a small fleet is drawn larger, so that the bars of its GPUs can be told apart
+LARGER = ((120, 2.0), (400, 1.5))
 #: drawings that are kept, and how long one may stand though nothing was told: silence, too, changes what is known
 KEEP, MOST_S = 6, 30
 _kept: OrderedDict[str, Drawn] = OrderedDict()
@@ -131,10 +133,11 @@ def draw(cells: list[Cell], counts: list[tuple[str, int]], params: dict[str, str
     """Cells that stand by group -> the map; `counts` as `queries.health_counts`."""
     numbers: dict[State, int] = {}
     groups = []
+    scale = next((size for most, size in LARGER if len(cells) <= most), 1.0)
     for name, members in itertools.groupby(cells, key=lambda cell: cell.group):
         parts = [(cell, numbers.setdefault(cell.state, len(numbers))) for cell in members]
         table = urlencode({key: value for key, value in {**params, group: name}.items() if value}) if name else ""
-        groups.append(Group(name, len(parts), table, _section(name or f"no {group}", table, parts)))
+        groups.append(Group(name, len(parts), table, _section(name or f"no {group}", table, parts, scale)))
     defined = "".join(symbol(f"k{number}", state) for state, number in numbers.items())
     mark = hashlib.sha256(f"{counts} {defined}".encode())
     for one in groups:
@@ -145,7 +148,7 @@ def draw(cells: list[Cell], counts: list[tuple[str, int]], params: dict[str, str
     )  # fmt: skip
 
 
-def _section(title: str, table: str, parts: list[tuple[Cell, int]]) -> SafeString:
+def _section(title: str, table: str, parts: list[tuple[Cell, int]], scale: float) -> SafeString:
     worse = [(verdict, n) for verdict, n in _counts([cell for cell, _ in parts]) if verdict != "HEALTHY"]
     step = WIDE * HIGH
     return format_html(
@@ -153,17 +156,18 @@ def _section(title: str, table: str, parts: list[tuple[Cell, int]]) -> SafeStrin
         format_html('<a href="{}?{}">{}</a>', reverse("fleet"), table, title) if table else title,
         len(parts),
         mark_safe("".join(f" {marks.mark('verdict', verdict, bare=True, word=str(n))}" for verdict, n in worse)),
-        mark_safe("".join(_rack(parts[start : start + step]) for start in range(0, len(parts), step))),
+        mark_safe("".join(_rack(parts[start : start + step], scale) for start in range(0, len(parts), step))),
     )
 
 
-def _rack(parts: list[tuple[Cell, int]]) -> str:
+def _rack(parts: list[tuple[Cell, int]], scale: float) -> str:
     rows = []
     for start in range(0, len(parts), WIDE):
         line = "".join(_cell(cell, number, x) for x, (cell, number) in enumerate(parts[start : start + WIDE]))
         rows.append(f'<g transform="translate(0 {start // WIDE * SIZE})">{line}</g>')
     wide, high = min(len(parts), WIDE) * SIZE, len(rows) * SIZE
-    return f'<svg class="rack" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}">{"".join(rows)}</svg>'
+    size = f'width="{wide * scale:g}" height="{high * scale:g}"'
+    return f'<svg class="rack" {size} viewBox="0 0 {wide} {high}">{"".join(rows)}</svg>'
 
 
 def _cell(cell: Cell, number: int, x: int) -> str:

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from healthboard import clock, marks, pages, words
 from healthboard.diagnosis import catalogue
@@ -118,6 +118,18 @@ def headline(case: Any) -> str:
 def spanned(seconds: float | None) -> str:
     """Seconds as people say them; unlike `took`, of time that passes here."""
     return words.span(float(seconds or 0))
+
+
+@register.filter
+def breakable(code: str) -> SafeString:
+    """A machine name that may be broken behind its underscores; a copy of it has no break."""
+    return mark_safe("_<wbr>".join(escape(part) for part in str(code).split("_")))
+
+
+@register.filter
+def stopped(text: str) -> str:
+    """A sentence with one full stop at its end, whoever wrote it."""
+    return f"{str(text).rstrip('. ')}." if text else ""
 
 
 @register.filter
