@@ -56,6 +56,11 @@ def clock_time(at: datetime | None) -> SafeString | str:
     return _time(at, "", f"{at:%H:%M:%S}") if at else "—"
 
 
+def exact(at: datetime | None) -> SafeString | str:
+    """Date and time in UTC to the second, for what is printed."""
+    return _time(at, "", f"{at:%Y-%m-%d %H:%M:%S}") if at else "—"
+
+
 def _time(at: datetime, attribute: str, text: str) -> SafeString:
     return format_html(
         '<time datetime="{}" title="{}" {}>{}</time>',

@@ -19,6 +19,7 @@ from healthboard.approve import (
     look,
     plots,
     preview,
+    report,
     system,
     wall,
 )
@@ -30,6 +31,7 @@ urlpatterns = [
     path("cases/<int:case_id>/answer/<slug:kind>/", answers.answer, name="answer"),
     path("cases/<int:case_id>/evidence/", evidence.of_case, name="case_evidence"),
     path("cases/<int:case_id>/recorder/", plots.case_recorder, name="case_recorder"),
+    path("cases/<int:case_id>/report/", report.report, name="case_report"),
     path("cases/<int:case_id>/undo/", answers.undo, name="undo"),
     path("cases/<int:case_id>/release/", answers.release, name="release"),
     path("bulk/confirm/", bulk.confirm, name="bulk_confirm"),

@@ -16,7 +16,7 @@ from healthboard.repairs.recipes import STEPS
 register = template.Library()
 
 
-for _tag in (marks.icon, marks.mark, marks.when, marks.until, marks.clock_time):
+for _tag in (marks.icon, marks.mark, marks.when, marks.until, marks.clock_time, marks.exact):
     register.simple_tag(_tag, name=_tag.__name__)
 
 

@@ -80,6 +80,7 @@ def pages(found: dict) -> dict[str, str]:
         "case-hostile": f"/cases/{found['evil'].pk}/",
         "cases": "/cases/?state=all",
         "cases-none": "/cases/?state=closed&code=XID_119&type=p5.48xlarge&end=CLEARED",
+        "report": f"/cases/{found['running'].pk}/report/",
         "answer": f"{case}answer/override/",
         "release": f"/cases/{found['group'].pk}/release/",
         "fleet": "/fleet/",

@@ -1,0 +1,26 @@
+"""The report of one case, to be printed or kept as a file: one page of its own without anything that moves."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+
+from healthboard import clock
+from healthboard.approve.case import find
+from healthboard.cases import report as reports
+from healthboard.pages import page
+from healthboard.repairs.progress import progress
+
+
+@page
+def report(request: HttpRequest, case_id: int) -> HttpResponse:
+    told = reports.build(find(request, case_id))
+    if request.GET.get("format") == "json":
+        answer = JsonResponse(reports.plain(told))
+        answer["Content-Disposition"] = f'attachment; filename="case-{case_id}.json"'
+        return answer
+    context = {
+        "report": told, "case": told.case, "times": told.times, "instance": told.case.instance, "made_at": clock.now(),
+        "repairs": [{"repair": repair, "progress": progress(repair)} for repair in told.repairs],
+    }  # fmt: skip
+    return render(request, "report.html", context)
