@@ -13,6 +13,7 @@ from healthboard.audit.models import AuditRow, Seal
 from healthboard.cases import times
 from healthboard.cases.models import Case, Decision, Evidence
 from healthboard.diagnosis import catalogue
+from healthboard.fleet import foreign
 from healthboard.repairs.models import Repair
 
 #: of the record and of kept evidence, the newest; more are counted
@@ -45,19 +46,25 @@ class Report:
     head: Head | None
 
 
-def build(case: Case) -> Report:
-    """In a fixed number of queries, whatever the case has seen."""
-    decisions = list(case.decisions.select_related("policy_version__policy").order_by("pk"))
-    repairs = list(
+def build(case: Case, see: foreign.See) -> Report:
+    """In a fixed number of queries, whatever the case has seen. `see` (`access.seeing`): whom it is for; instances that
+    they may not see are counted and not named. Nothing of it is to be saved."""
+    decisions = foreign.rows(
+        see, case.decisions.select_related("policy_version__policy").order_by("pk"), "reason", "outcome_why"
+    )
+    found = (
         Repair.objects.filter(decision__case=case)
         .select_related("instance", "pool", "replacement", "policy_version__policy")
         .prefetch_related("steps__calls").order_by("pk")
     )  # fmt: skip
+    repairs = foreign.rows(see, found, "outcome_why", "plan")
     about = AuditRow.objects.filter(Q(case_id=case.pk) | Q(repair_id__in=[repair.pk for repair in repairs]))
     rows = list(about.select_related("seal").order_by("-pk")[: ROWS + 1])
     kept = list(case.evidence.defer("inputs").order_by("-pk")[: EVIDENCE + 1])
     first = next((d for d in decisions if d.kind != "snooze"), None)
     on = next((e for e in kept if first is None or e.at <= first.at), kept[-1] if kept else None)
+    foreign.rows(see, rows, "summary")
+    foreign.rows(see, filter(None, [on]), "assessment")
     end = Seal.objects.order_by("-position").first()
     return Report(
         case=case,

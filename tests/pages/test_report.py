@@ -80,6 +80,20 @@ def test_it_is_for_who_sees_the_case(told, log_in, home):
     assert log_in("").get(f"/cases/{told.pk}/report/").status_code == 403
 
 
+def test_a_sentence_names_no_machine_that_the_reader_may_not_see(told, log_in):
+    theirs = make.instance(make.pool("infer")).instance_id
+    said = f"as on {theirs}"
+    told.decisions.update(reason=said)
+    told.decisions.get().repair.steps.update(note=said)
+    make.audit("case.note", said, by=make.actor(make.person("viewer")), case_id=told.pk, instance=told.instance)
+    row = told.evidence.get()
+    told.evidence.update(assessment={**row.assessment, "why": said})
+    for address in (f"/cases/{told.pk}/report/", f"/cases/{told.pk}/report/?format=json"):
+        assert log_in("viewer").get(address).content.decode().count(theirs) >= 3
+        text = log_in("viewer", pool="train").get(address).content.decode()
+        assert theirs not in text and "an instance outside your scope" in text
+
+
 def test_a_group_case_and_an_open_one_have_a_report(home, log_in):
     group = make.case(None, verdict="CORRELATED", pool=home, account=home.account, region=home.region, victims=["i-1"])
     mine = make.case(make.instance(home))
