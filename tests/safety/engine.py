@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRIES = (
     "workers/collect/tasks.py", "workers/decide/tasks.py", "workers/repair/tasks.py", "workers/verify/tasks.py",
     "healthboard/cases/answers.py", "healthboard/cases/invariants.py", "healthboard/repairs/restored.py",
-    "healthboard/api/node_intake.py", "healthboard/celery.py",
+    "healthboard/api/node.py", "healthboard/api/node_enrol.py", "healthboard/celery.py",
 )  # fmt: skip
 #: told or shown, never decided
 APART = ("healthboard/notices/", "healthboard/approve/", "healthboard/sandbox/", "workers/notify/", "workers/node/")

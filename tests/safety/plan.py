@@ -202,7 +202,7 @@ CLOCKS = (
 SECONDS = {
     "T1": 5.5, "T2": 6.0, "T3": 7.5, "T4": 8.0, "T5 restart": 6.0, "T5 read-only": 7.0, "T5 exhausted": 7.0,
     "T5 restored": 12.0, "T6": 22.0, "T7": 12.0, "T8": 7.0, "T9": 9.0, "T10": 32.0, "T11": 10.0, "T12": 10.0,
-    "T12 worker": 7.0, "T13": 4.0, "T14": 6.5, "T15": 12.0, "T19": 4.0, "T22": 12.0,
+    "T12 worker": 7.0, "T13": 4.0, "T14": 6.5, "T15": 12.0, "T16": 40.0, "T17": 90.0, "T19": 4.0, "T22": 12.0,
 }  # fmt: skip
 
 ROWS = {
@@ -242,6 +242,14 @@ ROWS = {
     ),
     "T14": Row("the stop switch thrown at every step", stops, recorded=True),
     "T15": Row("10,000 old events after a restart", alone("T15", 10), alone=True),
+    "T16": Row(
+        "one node's credential, ended ones and what was overheard: forged and replayed reports and enrolments",
+        alone("T16", 10 * SPARE), alone=True, wanted=100_000, holds=10_000,
+    ),
+    "T17": Row(
+        "mangled texts, events and bodies for parsers, queue and API (inputs)", alone("T17", 10 * SPARE), alone=True,
+        wanted=1_000_000, holds=100_000,
+    ),
     "T19": Row("the audit record changed behind its back (changes)", alone("T19", 10), alone=True, wanted=1000, holds=100),
     "T22": Row("a guard taken out: the test that is named for it fails", alone("T22", 1, *GUARDS), alone=True),
 }  # fmt: skip

@@ -28,6 +28,8 @@ RUNNERS = {
     "T13": "races.run",
     "T14": "stops.run",
     "T15": "alone.backlog",
+    "T16": "forged.run",
+    "T17": "fuzz.run",
     "T19": "alone.audit",
     "T22": "guards.run",
 }
