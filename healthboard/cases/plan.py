@@ -14,7 +14,7 @@ from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Instance, Owner, Task
 from healthboard.fleet.seeing import why_blind
 from healthboard.repairs import brakes, budget, opening, zones
-from healthboard.repairs.recipes import STEPS, minutes, recipe
+from healthboard.repairs.recipes import STEPS, minutes, recipe, with_waits
 
 ACTION_TITLES = {
     "REPLACE": "Drain and replace",
@@ -37,7 +37,7 @@ LOST = {
 def build(instance: Instance, judged: Judgement, values: dict[str, Any], action: str = "") -> dict[str, Any]:
     """The plan JSON of `action` (default: the proposed one) for one instance."""
     action = action or judged.action
-    steps = recipe(action, instance.owner, watch=judged.watch)
+    steps = with_waits(recipe(action, instance.owner, watch=judged.watch), values)
     tasks = _tasks(instance)
     pool = instance.pool
     plan: dict[str, Any] = {

@@ -164,6 +164,33 @@ SETTINGS: tuple[Setting, ...] = (
         "max", least=MINUTE, most=7 * DAY, scaled=True,
     ),
     Setting(
+        "wait_for_idle", "Wait until it is idle", "Draining", "choice", "never",
+        "Before draining. standalone: until no standalone and no protected task runs on it, which ECS would not move. "
+        "job: until no job does either, that is no tasks that stop together.",
+        "first", ("job", "standalone", "never"),
+    ),
+    Setting(
+        "idle_wait_s", "Wait for that at most", "Draining", "seconds", DAY,
+        "Then a person is asked whether to wait longer or to drain it all the same.",
+        "max", least=5 * MINUTE, most=14 * DAY, scaled=True,
+    ),
+    Setting(
+        "checkpoint", "Call before draining", "Draining", "names", [],
+        "Names of webhook targets, separated by commas, that are told to checkpoint now, signed; each must answer "
+        "“ready” before anything is drained. One that refuses has a person asked. none: nobody is called.",
+        "union",
+    ),
+    Setting(
+        "checkpoint_wait_s", "Wait for its answer at most", "Draining", "seconds", 10 * MINUTE,
+        "It is asked again meanwhile, with the same id.",
+        "max", least=MINUTE, most=6 * HOUR, scaled=True,
+    ),
+    Setting(
+        "checkpoint_silence", "If it does not answer", "Draining", "choice", "ask",
+        "ask: a person decides. go_on: it is drained without an answer; a refusal is asked about all the same.",
+        "first", ("ask", "go_on"),
+    ),
+    Setting(
         "dead_host", "A dead host", "Dead hosts and stuck tasks", "choice", "ask",
         "auto: tasks on a host that EC2 calls impaired and whose agent is away count as gone once their services "
         "have reached their desired count without them. ask: a person decides.",

@@ -11,6 +11,7 @@ from django.db import transaction
 
 from healthboard import clock
 from healthboard.audit.record import record
+from healthboard.notices.models import Target
 from healthboard.people import access
 from healthboard.people.actors import Actor, system
 from healthboard.policies import check, matching, words
@@ -69,6 +70,12 @@ def problems_alone(policy: Policy) -> dict[str, list[str]]:
     group = (policy.settings or {}).get("approver_group")
     if group and isinstance(group, str) and not Group.objects.filter(name=group).exists():
         found.setdefault("approver_group", []).append(f"There is no group {group}, so nobody could approve.")
+    named = (policy.settings or {}).get("checkpoint")
+    if isinstance(named, list) and "checkpoint" not in found:
+        hooks = set(Target.objects.filter(kind=Target.Kind.WEBHOOK, enabled=True).values_list("name", flat=True))
+        for name in [name for name in named if name not in hooks]:
+            sentence = f"There is no webhook called {name} among the targets that is switched on."
+            found.setdefault("checkpoint", []).append(sentence)
     return found
 
 

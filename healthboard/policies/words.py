@@ -101,6 +101,7 @@ def sentences(values: Mapping[str, Any], whom: str = "") -> list[str]:
         when = f"only within {v['windows']}" if values["windows"] else "at any time"
         but = f", but not within {v['blackouts']}" if values["blackouts"] else ""
         out.append(f"Repairs begin {when}{but}; one that has begun to drain is carried to its end.")
+    out += _before_draining(values, v)
     out.append(
         f"Tasks get {v['drain_timeout_s']} to leave, then a person is asked; nothing is stopped by force. "
         f"{_dead(values)}"
@@ -127,6 +128,23 @@ def _dead(values: Mapping[str, Any]) -> str:
     if not alone:
         return "A dead host and a task that cannot be stopped are put before a person."
     return f"With every proof there, {' and '.join(alone)} need{'s' if len(alone) == 1 else ''} no person."
+
+
+def _before_draining(values: Mapping[str, Any], v: Mapping[str, str]) -> list[str]:
+    out = []
+    if values["wait_for_idle"] != "never":
+        what = {"job": "job, standalone or protected task", "standalone": "standalone or protected task"}
+        out.append(
+            f"Nothing is drained while a {what[values['wait_for_idle']]} runs on it; after {v['idle_wait_s']} a person "
+            "is asked."
+        )
+    if values["checkpoint"]:
+        then = {"ask": "a person is asked", "go_on": "it is drained all the same"}[values["checkpoint_silence"]]
+        out.append(
+            f"Before draining {v['checkpoint']} must answer that it is ready; a refusal is put before a person, and "
+            f"without an answer within {v['checkpoint_wait_s']} {then}."
+        )
+    return out
 
 
 def _asks(entry: Mapping[str, Any]) -> bool:

@@ -15,14 +15,11 @@ from healthboard.policies import windows
 from healthboard.policies.matching import settings_for
 from healthboard.policies.reading import workloads_of
 from healthboard.policies.windows import Closed
-from healthboard.repairs.budget import FREE
 from healthboard.repairs.models import WORKLOAD, Repair
 
 
 def closed(repair: Repair) -> Closed | None:
-    """Why it may not begin now and when it may; None where it may, or where it takes nothing from anybody."""
-    if repair.action in FREE:
-        return None
+    """Why it may not begin now and when it may; None where it may."""
     values = settings_for(repair.instance, _workloads(repair)).values
     return windows.closed(values, clock.now())
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,8 @@ STEPS: dict[str, StepWords] = {
     "recheck": StepWords("Check again", "evidence, policy, budget, breakers, pauses and owner", 0),
     "room": StepWords("Prove room", "a replacement can be had, and nothing forbids the termination", 0),
     "keep": StepWords("Keep evidence", "last readings, flight recorder and console output", 0.1),
+    "idle": StepWords("Await idleness", "no standalone or protected task, or no job, as the policy says", 0),
+    "checkpoint": StepWords("Call the workload", "signed webhook: checkpoint now, then its answer is waited for", 1),
     "drain": StepWords("Drain", "set the container instance to DRAINING: service tasks move", 0.1, changes=True),
     "standby": StepWords("Standby", "EnterStandby: the group starts the replacement at once", 0.2, changes=True),
     "step_aside": StepWords("Step aside", "EnterStandby with decrement, so that the group leaves it alone", 0.2, True),
@@ -80,6 +84,18 @@ def recipe(action: str, owner: str, *, watch: bool = False) -> tuple[str, ...]:
         return RECIPES[(action, "*")] if action == "DIAGNOSE" or (owner == "ECS" and action == "DRAIN") else ()
     key = (action, "GROUP_WATCH" if watch and owner == "GROUP" and action == "REPLACE" else owner)
     return RECIPES.get(key) or RECIPES.get((action, "*"), ())
+
+
+def with_waits(steps: tuple[str, ...], values: Mapping[str, Any]) -> tuple[str, ...]:
+    """With what these settings want before the drain: an idle machine, and the workload's word."""
+    if "drain" not in steps:
+        return steps
+    waits = [name for name, wanted in (
+        # what its group is about to take away, idle or not, is not waited for
+        ("idle", values.get("wait_for_idle", "never") != "never" and "watch" not in steps), ("checkpoint", bool(values.get("checkpoint"))),
+    ) if wanted]  # fmt: skip
+    at = steps.index("drain")
+    return (*steps[:at], *waits, *steps[at:])
 
 
 def terminate_first(steps: tuple[str, ...]) -> tuple[str, ...]:

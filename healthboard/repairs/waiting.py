@@ -29,6 +29,7 @@ NEXT = {
     "owner": ("Nothing is to be done here.", ""),
     "policy": ("An admin may change the policy.", ""),
     "window": ("It begins by itself then; an admin may change the policy.", ""),
+    "idle": ("It goes on by itself once that has ended; a person may stop it.", ""),
     "undo": ("Until then it can be undone.", ""),
     "breadth": ("It goes on by itself.", ""),
     "room": ("Make room, then approve again.", ""),
@@ -44,7 +45,7 @@ _BEGINS = (
     ("The stop switch", "switch"), ("Acting is", "switch"), ("Paused by a healthboard:pause", "tag"),
     ("Paused by", "pause"), ("Breaker", "breaker"), ("Budget of", "budget"), ("One zone", "budget"),
     ("Keep serving", "budget"), ("The source", "blind"), ("AWS does not answer", "aws"),
-    ("In a blackout", "window"), ("Outside the maintenance", "window"),
+    ("Not idle", "idle"), ("In a blackout", "window"), ("Outside the maintenance", "window"),
     ("waiting for a look at all instances", "breadth"),
 )  # fmt: skip
 #: the step under way -> what a repair waits for in it

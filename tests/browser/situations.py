@@ -150,6 +150,34 @@ def window() -> str:
     return _page(held)
 
 
+def idle() -> str:
+    from tests import factories as make
+
+    held = _repair(
+        make.pool("solo", "TEMPLATE"), state="SCHEDULED", not_before=make.ago(60),
+        why_waiting="Not idle: waiting until no job runs on it (job llm-pretrain/run-7); a person is asked at "
+        f"{make.ago(-20 * 3600):%Y-%m-%d %H:%M} UTC",
+    )  # fmt: skip
+    return _page(held)
+
+
+def checkpoint() -> str:
+    from tests import factories as make
+
+    repair = _repair(
+        make.pool("solo", "TEMPLATE"), "recheck", "room", "keep", "checkpoint", state="ASKING",
+        why_waiting="The workload does not want to be drained now: llm-pretrain refuses: “epoch 3 of 4 ends at 23:10”.",
+        facts={"choices": [
+            {"key": "again", "title": "Ask it again", "needs": "decide"},
+            {"key": "without_answer", "title": "Drain it against its word", "needs": "decide"},
+            {"key": "undo", "title": "Stop and undo", "needs": "decide"},
+        ]},
+    )  # fmt: skip
+    asked = repair.steps.get(name="checkpoint")
+    make.call(asked, service="workload", operation="Checkpoint", outcome="refused", detail="epoch 3 of 4 ends at 23:10")
+    return _page(repair)
+
+
 def blind() -> str:
     from healthboard import clock
     from healthboard.fleet import seeing
@@ -285,7 +313,7 @@ def restored() -> str:
 
 
 SITUATIONS: dict[str, Callable[[], str]] = {
-    "breaker": breaker, "budget": budget, "window": window, "blind": blind, "room": room, "tasks": tasks, "drain": drain,
+    "breaker": breaker, "budget": budget, "window": window, "idle": idle, "checkpoint": checkpoint, "blind": blind, "room": room, "tasks": tasks, "drain": drain,
     "condemned": condemned, "watching": watching, "orphan": orphan, "switch": switch, "restored": restored,
 }  # fmt: skip
 

@@ -19,6 +19,8 @@ NEXT = {
     "condemned": "Stop and undo",
     "budget": "It goes on when one of them is back.",
     "window": "It begins by itself then; an admin may change the policy.",
+    "idle": "It goes on by itself once that has ended; a person may stop it.",
+    "checkpoint": "Ask it again",
     "blind": "It goes on by itself once the source tells again.",
     "watching": "1 of 2 full rounds in a row",
     "orphan": "end it there, or give it to a group",

@@ -101,6 +101,8 @@ def test_no_limit_and_inherited_are_different_things(client, admin):
         ({"s_mode_hardware": "ask", "s_mode_ambiguous": "auto"}, "while clear failures are asked about"),
         ({"s_mode_ambiguous": "auto", "s_tries_24h": "0"}, "With what it inherits: Repairing without a person needs"),
         ({"s_codes": "XID_79: observe REPLACE"}, "contradict each other"),
+        ({"s_checkpoint": "no-such-hook"}, "There is no webhook called no-such-hook"),
+        ({"s_windows": "Mon-Fri 22:00-06:00"}, "Line 1: “Mon-Fri 22:00-06:00” names no time zone"),
         ({"s_codes": "XID_79 ask"}, "Line 1: write a code, a colon"),
         ({"s_codes": "WARP_CORE: ask"}, "WARP_CORE: there is no such code"),
         ({"s_undo_s": "soon"}, "“soon” is not a duration"),

@@ -37,7 +37,7 @@ class Guard(NamedTuple):
 
 LIFECYCLE, BRAKES, BUDGET = (f"healthboard/repairs/{n}.py" for n in ("lifecycle", "brakes", "budget"))
 ENGINE, RUN, LAUNCH = "workers/repair/engine.py", "workers/repair/run.py", "workers/repair/steps/launch.py"
-BEGIN = "workers/repair/begin.py"
+BEGIN, CHECKPOINT = "workers/repair/begin.py", "workers/repair/steps/checkpoint.py"
 LEAVE, PREPARE, REPLACE = (f"workers/repair/steps/{n}.py" for n in ("leave", "prepare", "replace"))
 ANSWERS, JUDGE, TRIPS = "healthboard/cases/answers.py", "healthboard/cases/judge.py", "workers/repair/trips.py"
 
@@ -123,6 +123,18 @@ GUARDS = {
     "what has begun is carried to its end": Guard(
         "repairs/test_windows.py::test_one_that_has_begun_to_drain_is_carried_to_its_end",
         (Cut(BEGIN, "    if not begins or opening.touched(repair):\n", "    if not begins:\n"),),
+    ),
+    "the workload's word": Guard(
+        "repairs/test_checkpoint.py::test_a_refusal_asks_a_person_and_nothing_is_drained",
+        (Cut(CHECKPOINT, "    if refused:\n", "    if False:\n"),),
+    ),
+    "one id of all tries of a call": Guard(
+        "repairs/test_checkpoint.py::test_killed_at_every_point_of_the_call_it_is_asked_again_with_the_same_id",
+        (Cut(CHECKPOINT, "{run.repair.pk}-{run.step.number}", "{run.repair.pk}-{run.repair.fence}"),),
+    ),
+    "idle directly before the drain": Guard(
+        "repairs/test_idle.py::test_a_job_is_waited_for_where_the_policy_says_job_and_one_that_begins_at_the_last_moment_is_seen",
+        (Cut(BEGIN, 'repair.step in ("", "idle", "drain")', 'repair.step in ("", "idle")'),),
     ),
     "stop switch": Guard(
         "cases/test_races.py::test_after_the_stop_switch_no_intent_is_committed",

@@ -19,15 +19,16 @@ from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind, why_watching
 from healthboard.policies.reading import GOOD
 from healthboard.refusals import Held
-from healthboard.repairs import brakes, lifecycle
+from healthboard.repairs import brakes, lifecycle, opening
 from healthboard.repairs.models import Repair
-from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe, terminate_first
+from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe, terminate_first, with_waits
 from healthboard.repairs.states import State
+from workers.repair import idle
 from workers.repair.begin import may_begin
 from workers.repair.look import AwsTrouble
 from workers.repair.results import Ask, Climb, Done, End, PutOff, Result, Skip, Undo, Wait
 from workers.repair.run import Run
-from workers.repair.steps import launch, leave, prepare, reboot, replace, undo
+from workers.repair.steps import checkpoint, launch, leave, prepare, reboot, replace, undo
 from workers.repair.stuck import stuck, troubled, untroubled
 from workers.verify import check
 
@@ -38,6 +39,7 @@ PASSES = 12
 
 HANDLERS = {
     "recheck": prepare.recheck, "room": prepare.room, "keep": prepare.keep,
+    "idle": idle.idle, "checkpoint": checkpoint.checkpoint,
     "drain": leave.drain, "standby": leave.standby, "step_aside": leave.step_aside, "tasks": leave.tasks,
     "launch": launch.launch, "replacement": replace.replacement, "detach": replace.detach,
     "terminate": replace.terminate, "deregister": replace.deregister, "watch": replace.watch,
@@ -70,6 +72,8 @@ def order_of(repair: Repair) -> tuple[str, ...]:
     if repair.facts.get("order"):
         return tuple(repair.facts["order"])
     steps = recipe(repair.action, repair.owner, watch=bool(repair.facts.get("watch")))
+    if not repair.facts.get("inherited_drain"):
+        steps = with_waits(steps, repair.settings)
     return terminate_first(steps) if "terminate_first" in repair.allowed and "terminate" in steps else steps
 
 
@@ -267,7 +271,7 @@ def _take(run: Run, result: Result) -> Wait | None:
         case Climb(why):
             return _climb(run, why)
         case End(succeeded, outcome, why):
-            if not succeeded and repair.calls.exists():
+            if not succeeded and opening.touched(repair):
                 lifecycle.begin_undo(repair, why, outcome=outcome)
                 return None
             lifecycle.finish(repair, State.SUCCEEDED if succeeded else State.FAILED, outcome, why)
@@ -309,7 +313,20 @@ def _answered(run: Run, given: str) -> None:
             else:
                 lifecycle.begin_undo(repair, "a person chose to undo")
         case "wait_longer" | "again":
+            if repair.step == "idle":
+                idle.wait_anew(run)
             lifecycle.next_step(repair, repair.step, note=given.replace("_", " "), skipped=True)
+        case "not_idle":
+            run.remember(not_idle_allowed=True)
+            lifecycle.next_step(repair, repair.step, note="a person does not wait until it is idle", skipped=True)
+        case "without_answer":
+            steps = order_of(repair)
+            lifecycle.next_step(
+                repair,
+                steps[steps.index("checkpoint") + 1],
+                note="drained without its answer by a person",
+                skipped=True,
+            )
         case "drain_again":
             lifecycle.next_step(repair, "drain", note="drained again by a person", skipped=True)
         case "replace":
@@ -335,7 +352,7 @@ def _undo_pass(run: Run) -> Wait | None:
     if not name:
         lifecycle.next_step(repair, UNDO[0])
         return None
-    if not repair.calls.exists():
+    if not opening.touched(repair):
         result: Result = Skip("nothing was changed")
     else:
         result = _paused(run) or HANDLERS[name](run)

@@ -48,7 +48,7 @@ def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
         return None
     margin = run.span("unkillable_margin_s", 120)
     # a daemon's task is stopped last, once nothing else runs there: it waits for the stuck ones
-    stuck = [t for t in tasks if not _daemon(_service(run, _service_name(t)))] or tasks
+    stuck = [t for t in tasks if not of_daemon(run, t)] or tasks
     for task in stuck:
         ordered = task.get("stoppingAt")
         limit = clock.scaled(timedelta(seconds=_stop_timeout(task)))
@@ -88,7 +88,7 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
     missing: list[str] = []
     services: dict[str, int] = {}
     for task in tasks:
-        name = _service_name(task)
+        name = service_name(task)
         if not name:
             group = task.get("group") or "no group"
             missing.append(f"standalone task {task['taskArn'].rsplit('/', 1)[-1]} of {group}")
@@ -97,7 +97,7 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
     listed, told = len(tasks), run.look.tasks
     if told is None or listed < told:  # a thin answer proves nothing about the tasks that it leaves out
         missing.append(f"ECS lists {listed} of {'?' if told is None else told} tasks")
-    missing += _protected(run, tasks)
+    missing += protected(run, tasks)
     for name, here in services.items():
         service = _service(run, name)
         if service is None:
@@ -113,7 +113,7 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(missing)
 
 
-def _service_name(task: dict[str, Any]) -> str:
+def service_name(task: dict[str, Any]) -> str:
     group = task.get("group", "")
     return group.removeprefix("service:") if group.startswith("service:") else ""
 
@@ -125,11 +125,15 @@ def _service(run: Run, name: str) -> dict[str, Any] | None:
     return next(iter(answer["services"]), None)
 
 
+def of_daemon(run: Run, task: dict[str, Any]) -> bool:
+    return _daemon(_service(run, service_name(task)))
+
+
 def _daemon(service: dict[str, Any] | None) -> bool:
     return service is not None and service.get("schedulingStrategy") == "DAEMON"
 
 
-def _protected(run: Run, tasks: list[dict[str, Any]]) -> list[str]:
+def protected(run: Run, tasks: list[dict[str, Any]]) -> list[str]:
     arns = [t["taskArn"] for t in tasks if t.get("group", "").startswith("service:")]
     if not arns:
         return []

@@ -153,7 +153,9 @@ def tasks_on(instance: Instance) -> list[dict[str, Any]]:
                 desiredStatus=desired, **({"nextToken": token} if token else {}),
             )  # fmt: skip
             if page["taskArns"]:
-                answer = ask_aws(ecs.describe_tasks, cluster=instance.cluster.name, tasks=page["taskArns"])
+                answer = ask_aws(
+                    ecs.describe_tasks, cluster=instance.cluster.name, tasks=page["taskArns"], include=["TAGS"]
+                )
                 found += [t for t in answer["tasks"] if t.get("lastStatus") != "STOPPED"]
             token = page.get("nextToken")
             if not token:

@@ -16,7 +16,12 @@ from workers.repair.steps import leave
 from workers.repair.trips import SHARE, WINDOW
 
 #: the policy's time-outs of steps, and their defaults
-TIME_OUTS = (("drain_timeout_s", 1800), ("launch_timeout_s", 1200), ("reboot_timeout_s", 1800))
+TIME_OUTS = (
+    ("drain_timeout_s", 1800),
+    ("launch_timeout_s", 1200),
+    ("reboot_timeout_s", 1800),
+    ("checkpoint_wait_s", 600),
+)
 
 
 def stuck(run: Run, result: Result) -> Ask | None:

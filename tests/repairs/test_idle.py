@@ -1,0 +1,80 @@
+"""Waiting until a machine is idle: nothing is taken from it meanwhile, and after the longest wait a person is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.repairs import waiting
+from healthboard.repairs.lifecycle import answer
+from healthboard.repairs.models import Occupancy
+from tests.repairs.driver import person
+from tests.repairs.test_dead_hosts import busy, standalone
+from workers.repair.idle import still_running
+from workers.repair.run import Run
+
+DRAIN = "UpdateContainerInstancesState"
+
+
+@pytest.fixture
+def solo(db, drives):
+    return drives("solo=template:4")
+
+
+def waits(drive, machine):
+    return drive.until(lambda: (r := drive.repair(machine)) and r.why_waiting.startswith("Not idle") and r, 60)
+
+
+def test_it_waits_without_its_budget_until_the_standalone_task_has_ended(solo):
+    machine, service = busy(solo)
+    task = standalone(solo, machine)
+    solo.policy(wait_for_idle="standalone")
+    solo.inject(machine, "XID_79", 0)
+    repair = waits(solo, machine)
+    assert repair.state == "SCHEDULED" and "job once/somebody" in repair.why_waiting
+    [row] = [w for w in waiting.waiting_for(repair.instance, solo.case(machine), repair) if w.kind == "idle"]
+    assert "no standalone or protected task" in row.text and "once that has ended" in row.then
+    solo.steps(6)
+    with solo.fleet.engine.sandbox.lock:
+        service.protected_until = solo.fleet.world.now() + 86400
+    assert [text for text in still_running(Run(repair)) if text.endswith("is protected")]
+    with solo.fleet.engine.sandbox.lock:
+        service.protected_until = None
+    assert not solo.calls(machine) and not Occupancy.objects.exists()
+    with solo.fleet.engine.sandbox.lock:
+        solo.fleet.world.remove(task)
+    done = solo.repaired(machine)
+    assert (done.pk, done.outcome) == (repair.pk, "REPLACED") and done.steps.get(name="idle").note == "idle"
+    solo.sound()
+
+
+def test_after_the_longest_wait_a_person_is_asked_and_may_wait_longer_or_go_on(solo):
+    machine, _ = busy(solo)
+    standalone(solo, machine)
+    solo.policy(wait_for_idle="standalone", idle_wait_s=300, drain_timeout_s=60)
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.asking(machine)
+    assert repair.step == "idle" and "Not idle" in repair.why_waiting and not solo.calls(machine)
+    assert [c["key"] for c in repair.facts["choices"]] == ["wait_longer", "not_idle", "undo"]
+    answer(repair.pk, actor=person("operator"), choice="wait_longer", reason="it is nearly done")
+    assert waits(solo, machine).state == "SCHEDULED"
+    repair = solo.asking(machine)
+    answer(repair.pk, actor=person("operator"), choice="not_idle", reason="it hangs")
+    solo.until(lambda: solo.calls(machine)[DRAIN], 30)
+    assert solo.asking(machine).step == "tasks", "the task is not stopped by force"
+    solo.sound()
+
+
+def test_a_job_is_waited_for_where_the_policy_says_job_and_one_that_begins_at_the_last_moment_is_seen(solo):
+    solo.one_pass()
+    machine, task = busy(solo)
+    solo.policy(wait_for_idle="job")
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.at_step(machine, "drain")
+    assert repair.steps.get(name="idle").state == "DONE", "a service's task is no job"
+    with solo.fleet.engine.sandbox.lock:
+        task.tags["healthboard:job"] = "llm-7"
+    repair = waits(solo, machine)
+    assert repair.state == "SCHEDULED" and "job llm-7" in repair.why_waiting and not solo.calls(machine)
+    with solo.fleet.engine.sandbox.lock:
+        task.tags.clear()
+    assert solo.repaired(machine).outcome == "REPLACED"
