@@ -239,7 +239,7 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
 def _possible(case: Case, actor: Actor, action: str, judged: Any) -> None:
     if action == "DIAGNOSE":
         return
-    if why := untouchable(case.instance):
+    if why := untouchable(case.instance, action):
         raise Held(f"Nothing is done here: {why}.")
     if action not in {c["action"] for c in plans.choices(case.instance, judged)}:
         raise Invalid(f"{action} is not possible for this instance.")

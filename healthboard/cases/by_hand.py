@@ -58,7 +58,7 @@ def buttons(instance: Instance, user: Any) -> list[dict[str, Any]]:
 
 
 def _against(instance: Instance, action: str) -> str | None:
-    if action != "DIAGNOSE" and (why := untouchable(instance)):
+    if action != "DIAGNOSE" and (why := untouchable(instance, action)):
         return f"Nothing is done here: {why}."
     if action == "RETURN" and instance.ecs_status == "ACTIVE":
         return "ECS shows it as ACTIVE: it is in service."

@@ -144,7 +144,10 @@ def inv8() -> Iterator[str]:
 
 def inv9() -> Iterator[str]:
     bad = Call.objects.filter(
-        Q(repair__owner__in=[Owner.BATCH, Owner.OTHER, Owner.UNKNOWN]) | Q(repair__instance__is_self=True)
+        Q(repair__owner__in=[Owner.BATCH, Owner.OTHER, Owner.UNKNOWN])
+        | Q(repair__instance__is_self=True)
+        # Managed Instances: drained or returned by a person's word, no more
+        | Q(repair__owner=Owner.ECS) & (~Q(operation="UpdateContainerInstancesState") | Q(repair__automatic=True))
     )
     for call in bad.select_related("repair"):
         yield f"INV9: {call.operation} on {call.target}, owner {call.repair.owner} (repair {call.repair_id})"

@@ -13,7 +13,7 @@ from healthboard.fleet.models import Instance, Owner
 from healthboard.policies.matching import Resolved
 from healthboard.policies.reading import BAD, Reread
 from healthboard.policies.resolve import resolve
-from healthboard.repairs.recipes import TOUCHABLE, recipe
+from healthboard.repairs.recipes import BY_WORD, TOUCHABLE, recipe
 
 #: what EC2's own checks see, and a group therefore replaces by itself
 GROUP_SEES = (
@@ -29,6 +29,8 @@ NOT_OURS = {
     Owner.OTHER: "another controller owns it",
     Owner.UNKNOWN: "who replaces it is unknown",
 }
+#: of Managed Instances whose automatic repair is off
+LEFT_ALONE = "ECS Managed Instances owns it, and automatic repair is switched off there: a person may drain or return it, no more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class Circumstances:
     """What narrows a policy's answer apart from the evidence; stored with it, so that an answer can be given again."""
 
     owner: str
-    untouchable: str = ""  # why nothing may be done, not even by a person's word
+    untouchable: str = ""  # why nothing may be done, not even by a person's word …
+    by_word: Sequence[str] = ()  # … but for these
     group_replaces: bool = False  # its group replaces by itself what EC2's own checks see
     ended_24h: int = 0  # repairs of the last day that ended, well or not, of all that took its place
     links: int = 1  # how many instances took its place one after the other, itself included
@@ -56,6 +59,10 @@ class Judgement:
     dead_host: bool = False  # its work cannot be drained
     untouchable: str = ""  # nothing may be done, not even by a person's word
 
+    def against(self, action: str) -> str:
+        """Why this action may not be taken, whoever asks; empty where it may."""
+        return "" if action in self.given.by_word else self.untouchable
+
 
 def judge(instance: Instance, seen: Reread) -> Judgement:
     return narrow(seen.assessment, seen.policy, circumstances(instance))
@@ -63,9 +70,10 @@ def judge(instance: Instance, seen: Reread) -> Judgement:
 
 def circumstances(instance: Instance) -> Circumstances:
     links = tries.slot(instance)
-    before = tries.before(instance)
+    before, why = tries.before(instance), untouchable(instance)
     return Circumstances(
-        owner=str(instance.owner), untouchable=untouchable(instance), group_replaces=_group_replaces(instance),
+        owner=str(instance.owner), untouchable=why,
+        by_word=[action for action in BY_WORD if why and not untouchable(instance, action)], group_replaces=_group_replaces(instance),
         ended_24h=tries.ended(links), links=len(links), tried=tries.tried(instance),
         replaced=before.instance, replaced_for=before.fault, replacing=before.under_way,
     )  # fmt: skip
@@ -121,14 +129,15 @@ def _cannot_drain(a: Assessment) -> bool:
     )
 
 
-def untouchable(instance: Instance) -> str:
-    """INV9: why nothing is ever done to this instance; empty where something may be."""
+def untouchable(instance: Instance, action: str = "") -> str:
+    """INV9: why nothing is ever done to this instance; empty where something may be. With an action: why not that one,
+    though a named person asks for it."""
     if instance.is_self:
         return "healthboard itself runs on it"
     if instance.owner not in TOUCHABLE:
-        if instance.owner == Owner.ECS and instance.pool and instance.pool.auto_repair is False:
-            return "ECS Managed Instances owns it; automatic repair is switched off there"
-        return NOT_OURS[Owner(instance.owner)]
+        left_alone = instance.owner == Owner.ECS and instance.pool is not None and instance.pool.auto_repair is False
+        if not (left_alone and action in BY_WORD):
+            return LEFT_ALONE if left_alone else NOT_OURS[Owner(instance.owner)]
     if (
         instance.paused_by_tag
         or (instance.cluster and instance.cluster.paused_by_tag)

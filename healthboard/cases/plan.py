@@ -85,7 +85,7 @@ def material(plan: dict[str, Any]) -> str:
 def choices(instance: Instance, judged: Judgement) -> list[dict[str, str]]:
     """What an operator may override to, the proposal first."""
     if judged.untouchable:
-        return [{"action": "DIAGNOSE", "title": ACTION_TITLES["DIAGNOSE"]}]
+        return [{"action": a, "title": ACTION_TITLES[a]} for a in ("DIAGNOSE", *judged.given.by_word)]
     possible = [a for a in ACTION_TITLES if recipe(a, instance.owner)]
     ordered = sorted(possible, key=lambda a: a != judged.action)
     return [{"action": a, "title": ACTION_TITLES[a]} for a in ordered]
@@ -93,8 +93,8 @@ def choices(instance: Instance, judged: Judgement) -> list[dict[str, str]]:
 
 def _sentence(instance: Instance, action: str, judged: Judgement) -> str:
     where = f"{instance} ({instance.instance_type}, {instance.zone})"
-    if judged.untouchable:
-        return f"Nothing is done to {where}: {judged.untouchable}."
+    if why := judged.against(action):
+        return f"Nothing is done to {where}: {why}."
     if judged.watch and action == "REPLACE":
         return f"Drain {where}, then watch its group replace it; nothing is launched or terminated by healthboard."
     words = {
@@ -129,8 +129,8 @@ def _tasks(instance: Instance) -> list[dict[str, Any]]:
 
 
 def _blockers(instance: Instance, action: str, judged: Judgement, steps: tuple[str, ...]) -> list[str]:
-    if judged.untouchable:
-        return [judged.untouchable]
+    if why := judged.against(action):
+        return [why]
     found = [] if steps else [f"{ACTION_TITLES.get(action, action)} is not possible for this owner"]
     if action == "DIAGNOSE":
         return found

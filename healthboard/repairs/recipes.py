@@ -75,13 +75,15 @@ UNDO = ("undo_standby", "undo_drain", "undo_surplus", "undo_launch")
 
 #: who may be acted on at all, and how
 TOUCHABLE = ("GROUP", "TEMPLATE", "PLAIN")
+#: Managed Instances that ECS does not repair by itself: what a named person may ask for, and no more
+BY_WORD = ("DRAIN", "RETURN")
 
 
 def recipe(action: str, owner: str, *, watch: bool = False) -> tuple[str, ...]:
     """The steps, or an empty tuple where this owner's instances cannot be treated so."""
     if owner not in TOUCHABLE:
-        # Managed Instances with auto repair off: DRAINING by a person's word at most; a look never harms
-        return RECIPES[(action, "*")] if action == "DIAGNOSE" or (owner == "ECS" and action == "DRAIN") else ()
+        # Managed Instances with auto repair off: DRAINING by a person's word at most, and back; a look never harms
+        return RECIPES[(action, "*")] if action == "DIAGNOSE" or (owner == "ECS" and action in BY_WORD) else ()
     key = (action, "GROUP_WATCH" if watch and owner == "GROUP" and action == "REPLACE" else owner)
     return RECIPES.get(key) or RECIPES.get((action, "*"), ())
 

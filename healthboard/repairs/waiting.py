@@ -112,7 +112,13 @@ def _of_instance(instance: Instance) -> list[Waiting]:
         found.append(Waiting("owner", "healthboard itself runs on it: it is never acted on."))
     if instance.owner not in TOUCHABLE:
         owner = words.OWNERS.get(instance.owner, instance.owner)
-        found.append(Waiting("owner", f"Its owner is {owner}: it is observed, never acted on."))
+        left_alone = instance.owner == "ECS" and instance.pool is not None and instance.pool.auto_repair is False
+        what = (
+            "nothing is done by itself; a person may drain or return it"
+            if left_alone
+            else "it is observed, never acted on"
+        )
+        found.append(Waiting("owner", f"Its owner is {owner}: {what}."))
     return found
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from healthboard.cases import by_hand, invariants
 from healthboard.fleet.models import Cluster, Instance, Pool
 from healthboard.refusals import Held
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Call, Repair
+from healthboard.repairs.recipes import recipe
 from tests import factories
 from tests.cases import scene
 from tests.cases.scene import decided
@@ -43,12 +45,15 @@ NOT_OURS = {
     "OTHER": of("OTHER"),
     "UNKNOWN": of("UNKNOWN"),
     "ECS that repairs by itself": managed(True),
+    "ECS that does not say": managed(None),
     "ECS that does not repair": managed(False),
     "healthboard itself": of("TEMPLATE", is_self=True),
     "paused by a tag": of("TEMPLATE", paused_by_tag=True),
     "in a paused group": tagged_group,
     "in a paused cluster": tagged_cluster,
 }
+#: nothing by itself; DRAINING and back by a named person's word
+BY_WORD_ONLY = "ECS that does not repair"
 OURS = {
     "GROUP": lambda: factories.instance(factories.pool("train", "GROUP")),
     "TEMPLATE": of("TEMPLATE"),
@@ -69,9 +74,39 @@ def test_what_is_not_ours_is_observed(time, operator, name):
     assert (case.state, case.mode, case.verdict) == ("OBSERVED", "observe", "HARDWARE")
     assert case.why_waiting and not Repair.objects.exists()
     for action in ("REPLACE", "REBOOT", "RELOCATE", "DRAIN", "RETURN"):
+        if name == BY_WORD_ONLY and action in ("DRAIN", "RETURN"):
+            continue  # a named person may: see below
         with pytest.raises(Held):
             decided(case, "override", by=operator, action=action, reason="do it")
     assert not Repair.objects.exists() and not Call.objects.exists()
+
+
+@pytest.mark.parametrize("action", ["DRAIN", "RETURN"])
+def test_what_ecs_does_not_repair_is_drained_and_returned_by_a_persons_word(time, operator, action):
+    on = NOT_OURS[BY_WORD_ONLY]()
+    case = broken(on)
+    assert {c["action"] for c in case.plan["choices"]} == {"DIAGNOSE", "DRAIN", "RETURN"}
+    decision = decided(case, "override", by=operator, action=action, reason="its board is swapped by hand")
+    assert (decision.repair.action, decision.repair.automatic, decision.repair.owner) == (action, False, "ECS")
+    assert decision.case.plan["blockers"] == [] and "Nothing is done" not in decision.case.plan["sentence"]
+
+
+@pytest.mark.parametrize("name", list(NOT_OURS))
+def test_by_hand_the_same_holds_for_every_owner(time, operator, name):
+    """What the instance's own page offers, and what it refuses though a form asks for it."""
+    on = NOT_OURS[name]()
+    scene.acting()
+    scene.seeing()
+    offered = {b["action"] for b in by_hand.buttons(on, operator.user) if b["why_not"] is None}
+    assert offered == ({"DIAGNOSE", "DRAIN"} if name == BY_WORD_ONLY else {"DIAGNOSE"})
+    if recipe("DRAIN", on.owner):
+        seen = by_hand.offer(on, "DRAIN").seen
+        if name == BY_WORD_ONLY:
+            assert by_hand.ask(on.pk, actor=operator, action="DRAIN", reason="x", seen=seen).repair.action == "DRAIN"
+        else:
+            with pytest.raises(Held):
+                by_hand.ask(on.pk, actor=operator, action="DRAIN", reason="x", seen=seen)
+            assert not Repair.objects.exists()
 
 
 @pytest.mark.parametrize("name", list(NOT_OURS))
@@ -126,3 +161,15 @@ def test_an_intent_needs_exactly_one_instance_id(time, operator):
     for target in ("", "*", "all", "train-asg"):
         with pytest.raises(Invalid):
             repairs.intend(held, service="ec2", operation="TerminateInstances", target=target, request={})
+
+
+def test_more_than_draining_of_what_ecs_owns_breaks_inv9(time, operator):
+    on = NOT_OURS[BY_WORD_ONLY]()
+    repair = decided(broken(on), "override", by=operator, action="DRAIN", reason="x").repair
+    step = factories.steps(repair, "drain")[0]
+    factories.call(step)
+    assert not list(invariants.inv9())
+    factories.call(step, "TerminateInstances", service="ec2")
+    assert [line.split(" on ")[0] for line in invariants.inv9()] == ["INV9: TerminateInstances"]
+    Repair.objects.filter(pk=repair.pk).update(automatic=True)
+    assert len(list(invariants.inv9())) == 2

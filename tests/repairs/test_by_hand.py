@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from healthboard.cases import by_hand
-from healthboard.fleet.models import Gpu
+from healthboard.fleet.models import Gpu, Pool
+from healthboard.repairs.models import Call, Repair
 from tests.repairs.driver import person
 
 
@@ -29,3 +30,34 @@ def test_a_good_machine_is_drained_returned_and_replaced(db, drives):
     assert len(drive.fleet.pool("solo")) == 2
     assert not Gpu.objects.exclude(condemned_at=None).exists(), "good hardware is given back, not condemned"
     drive.sound()
+
+
+def _managed(drives, status="DISABLED"):
+    """A machine of Managed Instances, whose automatic repair is off."""
+    drive = drives("solo=template:1", others=True)
+    drive.policy(undo_s=1)
+    drive.fleet.world.providers["managed"].auto_repair = status
+    drive.steps(2, 6)
+    return drive, drive.fleet.pool("managed")[0]
+
+
+def test_a_machine_that_ecs_owns_and_does_not_repair_is_drained_and_returned(db, drives):
+    drive, machine = _managed(drives)
+    _ask(drive, machine, "DRAIN")
+    assert drive.fleet.container(machine).status == "DRAINING"
+    _ask(drive, machine, "RETURN")
+    assert drive.fleet.container(machine).status == "ACTIVE"
+    made = [call for call in Call.objects.filter(target=machine.id).values_list("operation", flat=True)]
+    assert made == ["UpdateContainerInstancesState"] * 2
+    drive.sound()
+
+
+def test_once_ecs_repairs_it_again_nothing_more_is_done_to_it(db, drives):
+    drive, machine = _managed(drives)
+    row = drive.row(machine)
+    by_hand.ask(row.pk, actor=person("operator"), action="DRAIN", reason="x", seen=by_hand.offer(row, "DRAIN").seen)
+    Pool.objects.filter(name="managed").update(auto_repair=True)
+    drive.fleet.world.providers["managed"].auto_repair = "ENABLED"
+    repair = drive.until(lambda: Repair.objects.filter(state="ASKING").first(), within=60)
+    assert "ECS repairs it by itself now" in repair.why_waiting
+    assert not Call.objects.exists() and drive.fleet.container(machine).status == "ACTIVE"

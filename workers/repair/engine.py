@@ -213,6 +213,11 @@ def _blocked(run: Run) -> Result | None:
         if run.instance.is_self or (owner in TOUCHABLE and told not in TOUCHABLE and not ours_detached):
             why = "healthboard itself runs on it now" if run.instance.is_self else f"Its owner is {told} now"
             return Ask(f"{why}: nothing more is done to it.", (leave._AGAIN, leave._choice("leave", "Leave it so")))
+        if owner == "ECS" and (
+            told != "ECS" or run.instance.pool is None or run.instance.pool.auto_repair is not False
+        ):
+            why = "ECS repairs it by itself now" if told == "ECS" else f"Its owner is {told} now"
+            return Ask(f"{why}: nothing more is done to it.", (leave._AGAIN, leave._choice("leave", "Leave it so")))
         if owner == "GROUP" and not group and not look.lifecycle and not ours_detached:
             return Ask("Somebody took it out of its Auto Scaling group.", (leave._AGAIN, leave._UNDO))
         if owner in ("TEMPLATE", "PLAIN") and (group or look.lifecycle):
@@ -260,7 +265,8 @@ def _take(run: Run, result: Result) -> Wait | None:
             lifecycle.put_off(repair, why)
             return Wait(seconds, why)
         case Ask(why, choices):
-            lifecycle.ask(repair, why, list(choices))
+            may = recipe("REPLACE", repair.owner)  # nobody is offered what this owner's machines do not know
+            lifecycle.ask(repair, why, [choice for choice in choices if choice["key"] != "replace" or may])
             return Wait(60)
         case Undo(why, outcome):
             if repair.irreversible:
