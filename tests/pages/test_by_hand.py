@@ -154,7 +154,11 @@ def test_an_admin_pauses_one_instance_with_a_reason_and_an_end(on, log_in):
 def test_what_is_nobodys_to_touch_offers_a_look_at_most(home, log_in):
     on = make.instance(make.pool("managed", "MANAGED", auto_repair=True))
     buttons = log_in("operator").get(f"/instances/{on.pk}/").context["buttons"]
-    assert {b["action"]: bool(b["why_not"]) for b in buttons} == {"DRAIN": True, "DIAGNOSE": False}
+    assert {b["action"]: bool(b["why_not"]) for b in buttons} == {"DRAIN": True, "RETURN": True, "DIAGNOSE": False}
+    on.pool.auto_repair = False
+    on.pool.save()
+    buttons = log_in("operator").get(f"/instances/{on.pk}/").context["buttons"]
+    assert {b["action"]: bool(b["why_not"]) for b in buttons} == {"DRAIN": False, "RETURN": True, "DIAGNOSE": False}
 
 
 def test_one_that_did_not_end_well_waits_for_an_answer_and_then_lapses(on, log_in):
