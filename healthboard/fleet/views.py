@@ -121,6 +121,7 @@ def _around(request: HttpRequest, seen: QuerySet[Instance], params: dict[str, st
         "here": page,
         "views": views,
         "view": next((view for view in views if view.query == now), None) if now else None,
+        "own_default": next((view for view in views if view.own_default and view.user_id == request.user.pk), None),
         "query_now": now,
         "carried": [(name, v) for name in KEPT[page] if name != "col" for v in request.GET.getlist(name) if v],
         "may_share": access.somewhere(request.user, "decide"),
@@ -151,7 +152,7 @@ def save_view(request: HttpRequest) -> HttpResponse:
     given = request.POST.get("share", "")
     row = saved.save(
         actor=actor_of(request), page=page, name=request.POST.get("name", ""), query=query,
-        shared=given in ("shared", "default"), default=given == "default",
+        shared=given in ("shared", "default"), default=given == "default", own_default=given == "mine",
         pool=request.POST.get("pool", "").replace("\0", "")[:255],
     )  # fmt: skip
     messages.success(request, f"View {row.name} saved.")

@@ -100,11 +100,15 @@ class SavedView(models.Model):
     shared = models.BooleanField(default=False)
     default = models.BooleanField(default=False)  # of `pool`, or of everybody
     pool = models.CharField(max_length=255, blank=True)
+    own_default = models.BooleanField(default=False)  # what its owner starts with, before any pool's
     saved_at = models.DateTimeField()
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["user", "page", "name"], name="saved_view_unique"),
+            models.UniqueConstraint(
+                fields=["user", "page"], condition=models.Q(own_default=True), name="saved_view_one_own_default"
+            ),
             models.UniqueConstraint(
                 fields=["page", "pool"], condition=models.Q(default=True), name="saved_view_one_default"
             ),

@@ -1,4 +1,4 @@
-"""Saved views: a list's query string under a name, private or shared; a pool, or everybody, may have a default."""
+"""Saved views: a list's query string under a name, private or shared. A person, a pool, or everybody may have a default."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def of(user: Any, page: str) -> list[SavedView]:
 
 
 def default(user: Any, page: str) -> SavedView | None:
-    """What a person gets who asks for a page without saying what to show: of one of their pools, else everybody's."""
+    """What a person gets who asks for a page without saying what to show: their own, else that of one of their pools,
+    else everybody's."""
+    if own := SavedView.objects.filter(page=page, own_default=True, user=user).first():
+        return own
     pools = set(Grant.objects.filter(user=user).exclude(pool="").values_list("pool", flat=True))
     rows = SavedView.objects.filter(page=page, default=True, pool__in=["", *pools])
     return rows.order_by("-pool", "pk").first()
@@ -44,10 +47,11 @@ def clean(query: str, names: tuple[str, ...]) -> str:
 
 @transaction.atomic
 def save(
-    *, actor: Actor, page: str, name: str, query: str, shared: bool = False, default: bool = False, pool: str = ""
-) -> SavedView:
-    """Keep a view, over an own one of the same name. A default is shared, and takes the place of the one before.
-    Raises Invalid, NotAllowed, Changed."""
+    *, actor: Actor, page: str, name: str, query: str, shared: bool = False, default: bool = False, pool: str = "",
+    own_default: bool = False,
+) -> SavedView:  # fmt: skip
+    """Keep a view, over an own one of the same name. A default is shared, and takes the place of the one before; an own
+    default is what its owner alone starts with. Raises Invalid, NotAllowed, Changed."""
     name = name.replace("\0", "").strip()
     if not name or len(name) > 60:
         raise Invalid("Give the view a name of at most 60 characters.")
@@ -63,7 +67,15 @@ def save(
         raise Invalid(f"You keep {MOST} views already; remove one first.")
     if default:
         SavedView.objects.filter(page=page, pool=pool, default=True).update(default=False)
-    values = {"query": query, "shared": shared, "default": default, "pool": pool if default else ""}
+    if own_default:
+        own.update(own_default=False)
+    values: dict[str, Any] = {
+        "own_default": own_default,
+        "query": query,
+        "shared": shared,
+        "default": default,
+        "pool": pool if default else "",
+    }
     values |= {"saved_at": clock.now()}
     try:
         with transaction.atomic():

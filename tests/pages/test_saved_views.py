@@ -88,6 +88,23 @@ def test_a_pools_default_is_what_its_people_get_and_it_can_be_left(fleet, log_in
     assert SavedView.objects.filter(default=True).count() == 1
 
 
+def test_a_person_starts_with_a_view_of_their_own_before_any_other_default(fleet, log_in):
+    _save(log_in("admin"), name="Everybody", query="pool=train", share="default")
+    ann, bob = log_in("viewer", "ann"), log_in("viewer", "bob")
+    assert _save(ann, share="mine").status_code == 303
+    assert ann.get("/fleet/")["Location"] == "/fleet/?health=HARDWARE"
+    assert bob.get("/fleet/")["Location"] == "/fleet/?pool=train"
+    assert ann.get("/fleet/map/").status_code == 200, "a default is of one page"
+    _save(ann, name="Waiting", query="stage=waiting", share="mine")
+    assert ann.get("/fleet/")["Location"] == "/fleet/?stage=waiting"
+    assert SavedView.objects.filter(own_default=True).count() == 1
+    page = ann.get("/fleet/?stage=waiting").content.decode()
+    assert "yours to start with" in page and "You start with <strong>Waiting</strong>" in page
+    assert "yours to start with" not in bob.get("/fleet/?view=none").content.decode()
+    _save(ann, name="Waiting", query="stage=waiting")  # kept, and no longer begun with
+    assert ann.get("/fleet/")["Location"] == "/fleet/?pool=train"
+
+
 def test_who_may_share_and_who_may_set_a_default(fleet, log_in):
     assert _save(log_in("viewer"), share="shared").status_code == 403
     assert _save(log_in("operator", pool="infer"), share="default", pool="train").status_code == 403
