@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from healthboard import clock
+from healthboard.cases import ends
 from healthboard.cases.models import Case, Decision
 from healthboard.repairs.models import Switch
 
@@ -109,6 +111,48 @@ def test_each_answer_works_without_scripts(scene, visit, kind):
     expect(page.locator(".said")).to_be_visible()
     decision = Decision.objects.get(case=case)
     assert (decision.kind, decision.actor, decision.via) == (kind, "operator", "web")
+
+
+def test_override_dismiss_and_snooze_by_keys_alone_and_none_without_its_reason(scene, visit):
+    page = visit("operator")
+    for key, kind, case in zip("ods", ("override", "dismiss", "snooze"), scene["like"], strict=True):
+        page.goto(f"/cases/{case.pk}/")
+        page.keyboard.press(key)
+        dialog = page.locator(f"#dialog-{kind}")
+        expect(dialog).to_be_visible()
+        if kind == "override":
+            dialog.get_by_label("Run diagnostics").focus()
+            page.keyboard.press("Space")
+        if kind != "snooze":
+            page.locator(f"#dialog-{kind} button.do").press("Enter")
+            expect(dialog).to_be_visible()  # the browser holds it: a reason is required
+            assert not Decision.objects.filter(case=case).exists()
+        dialog.locator("textarea").focus()
+        page.keyboard.type("seen before")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator(".said")).to_be_visible()
+        decision = Decision.objects.get(case=case)
+        assert (decision.kind, decision.reason, decision.via) == (kind, "seen before", "web")
+    states = [Case.objects.get(pk=case.pk).state for case in scene["like"]]
+    assert states == ["DECIDED", "CLOSED", "SNOOZED"]
+
+
+def test_a_question_that_expires_says_so_by_itself_and_nothing_is_done(scene, visit):
+    case = _only(scene)
+    page = visit("operator")
+    page.goto(f"/cases/{case.pk}/")
+    expect(page.locator(".chips")).to_contain_text("expires in")
+    Case.objects.filter(pk=case.pk).update(expires_at=clock.now())
+    assert ends.expire(case.pk)
+    expect(page.locator(".chips")).to_contain_text("nothing was done", timeout=9000)
+    page.goto("/")
+    expect(page.locator(f'tr[data-row="{case.pk}"]')).to_contain_text("expired")
+    assert not case.instance.repairs.exists() and not Decision.objects.filter(case=case).exists()
+    page.goto(f"/cases/{case.pk}/")  # it can still be answered
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.locator(".undo")).to_contain_text("starts in")
 
 
 def test_several_like_cases_are_approved_at_once_and_a_changed_one_is_refused(scene, visit):

@@ -130,11 +130,18 @@ def test_a_violation_of_the_policy_would_be_seen(people, visit):
 
 
 def test_hostile_text_is_shown_and_never_run(scene, visit):
+    """On every page: what a node, a tag or a task is named is text, turns no other text and hides nothing."""
     page = visit("admin")
     evil = scene["evil"]
-    for address in (f"/cases/{evil.pk}/", f"/instances/{evil.instance_id}/", "/", "/fleet/", "/fleet/map/", "/jobs/"):
+    shown_on = set()
+    for name, address in _all(scene).items():
         page.goto(address)
-        assert page.title() not in ("1", "2")
-        assert page.locator("main img, main script").count() == 0
+        assert page.title() not in ("1", "2"), name
+        assert page.locator("main img, main script").count() == 0, name
+        text = page.locator("body").inner_text()
+        assert not any(strange in text for strange in "\u202e\u202c\x1b\x07"), name
+        shown_on |= {name} if "{{ 7*7 }}" in text else set()
+    assert shown_on >= {"inbox", "case-hostile", "cases", "instance-hostile", "jobs-risk", "handover"}, shown_on
     page.goto(f"/cases/{evil.pk}/")
-    assert "<script>document.title=2</script> {{ 7*7 }}" in page.locator("h1").inner_text()
+    heading = page.locator("h1").inner_text()
+    assert "<script>document.title=2</script> {{ 7*7 }} ⟨202E⟩drowssap⟨202C⟩ ␛[31m␇ WWW" in heading
