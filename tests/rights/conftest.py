@@ -1,5 +1,6 @@
-"""A sandbox, as the collectors' tests have it."""
+"""A sandbox, and drives, as other tests have them."""
 
 from tests.collect.conftest import no_broker, sandbox, sandbox_process
+from tests.repairs.conftest import drives
 
-__all__ = ["no_broker", "sandbox", "sandbox_process"]
+__all__ = ["drives", "no_broker", "sandbox", "sandbox_process"]

@@ -63,7 +63,8 @@ def operations(module: str) -> set[tuple[str, str]]:
             ("workers.", "healthboard.probes", "healthboard.aws")
         ):
             found |= names().get(node.value, set()) if isinstance(node.value, str) else set()
-    return found
+    # of EventBridge only the probe knows; elsewhere sockets are made by a method of the same name as an operation
+    return found if module.startswith("healthboard.probes") else {one for one in found if one[0] != "events"}
 
 
 def of(process: str) -> dict[str, set[str]]:
@@ -73,3 +74,13 @@ def of(process: str) -> dict[str, set[str]]:
         for service, operation in operations(module):
             found.setdefault(service, set()).add(operation)
     return found
+
+
+def makes_clients(module: str) -> bool:
+    """Whether it names the client factory."""
+    for node in ast.walk(ast.parse(_file(module).read_text())):
+        if isinstance(node, ast.Attribute) and node.attr == "client" and ast.unparse(node.value) == "aws":
+            return True
+        if isinstance(node, ast.ImportFrom) and node.module == "healthboard.aws":
+            return "client" in {name.name for name in node.names}
+    return False
