@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from healthboard.cases.models import Case, Decision, Evidence
+from healthboard.cases.models import Case, Decision, Evidence, WouldHave
 from healthboard.people.granted import ReadOnly
 
 
@@ -34,4 +34,13 @@ class EvidenceAdmin(ReadOnly):
     scope = "case__"
     list_display = ("case", "at", "verdict", "hash")
     list_select_related = ("case",)
+    ordering = ("-at",)
+
+
+@admin.register(WouldHave)
+class WouldHaveAdmin(ReadOnly):
+    scope = "case__"
+    list_display = ("case", "at", "code", "action", "mode", "held_by")
+    list_select_related = ("case",)
+    list_filter = ("held_by", "mode", "action")
     ordering = ("-at",)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from healthboard.audit.record import digest
-from healthboard.cases import lifecycle
+from healthboard.cases import lifecycle, shadow
 from healthboard.cases.judge import Judgement
 from healthboard.cases.models import Case
 from healthboard.diagnosis.signals import Assessment
@@ -35,6 +35,7 @@ def keep(case: Case, seen: Reread, judged: Judgement) -> None:
         inputs={**inputs, "policy": _policy(seen.policy), "given": _plain(asdict(judged.given))},
         assessment=assessment_json(seen.assessment), answer=answer_json(judged),
     )  # fmt: skip
+    shadow.note(case, seen, judged)
 
 
 def assessment_json(a: Assessment) -> dict[str, Any]:

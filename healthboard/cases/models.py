@@ -84,6 +84,9 @@ class Evidence(models.Model):
     assessment = models.JSONField()
     answer = models.JSONField(default=dict)
 
+    class Meta:
+        indexes = [models.Index(fields=["at", "id"], name="evidence_at")]
+
 
 class Decision(models.Model):
     """Who or what chose an action, why, on which evidence and plan version."""
@@ -113,3 +116,36 @@ class Decision(models.Model):
     outcome = models.CharField(max_length=10, default="PENDING")  # PENDING, DONE, REFUSED, UNDONE
     outcome_why = models.TextField(blank=True)
     repair = models.OneToOneField(Repair, null=True, on_delete=models.PROTECT, related_name="decision")
+
+
+class WouldHave(models.Model):
+    """What would have been done, had it not only been observed; once per case, action and mode. Append-only; written by
+    `cases.shadow` alone."""
+
+    class HeldBy(models.TextChoices):
+        POLICY = "policy", "a policy observes"
+        FLEET = "fleet", "the whole fleet observes"
+
+    case = models.ForeignKey(Case, on_delete=models.CASCADE, related_name="would_have")
+    held_by = models.CharField(max_length=8, choices=HeldBy)
+    mode = models.CharField(max_length=8)  # auto: repaired by itself; ask: a person would have been asked
+    action = models.CharField(max_length=16)
+    code = models.CharField(max_length=64)  # the decisive one then
+    verdict = models.CharField(max_length=12)
+    gpus = models.PositiveIntegerField(default=0)  # of the instance
+    why = models.TextField(blank=True)  # in words, as if it were switched on
+    observed = models.TextField(blank=True)  # in words, what kept it from that
+    policy_version = models.ForeignKey(PolicyVersion, null=True, on_delete=models.PROTECT)
+    at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "would have"
+        constraints = [
+            models.UniqueConstraint(fields=["case", "held_by", "mode", "action"], name="would_have_once"),
+        ]
+        indexes = [models.Index(fields=["-at", "-id"], name="would_have_newest")]
+
+    def save(self, *args, **kwargs):
+        if self.pk is not None:
+            raise TypeError("what would have been done is never changed")
+        super().save(*args, **kwargs)

@@ -103,6 +103,7 @@ def pages(found: dict) -> dict[str, str]:
         "explain": "/explain/",
         "system": "/system/",
         "handover": "/handover/",
+        "ready": "/ready/",
         "wall": "/wall/",
         "quiet": "/quiet/",
         "condemned": "/condemned/",

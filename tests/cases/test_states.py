@@ -22,11 +22,12 @@ from tests.cases import scene
 
 ROOT = Path(__file__).resolve().parents[2]
 #: rows whose state is kept by a lifecycle, and how a manager writes them
-KEPT = {"Case", "Repair", "Step", "Call", "Occupancy", "Decision", "Evidence"}
+KEPT = {"Case", "Repair", "Step", "Call", "Occupancy", "Decision", "Evidence", "WouldHave"}
 WRITES = {"update", "create", "bulk_create", "bulk_update", "delete", "get_or_create", "update_or_create"}
 OTHER_FORMS = re.compile(r"\b(repair|case|row|group|member)\.(state|fence|resolution)\s*=(?!=)")
 WRITERS = {
     "healthboard/cases/lifecycle.py": {"Case", "Evidence", "Decision"},
+    "healthboard/cases/shadow.py": {"WouldHave"},
     "healthboard/repairs/lifecycle.py": {"Repair", "Step", "Call"},
     "healthboard/repairs/budget.py": {"Occupancy"},
     # a whole history at once, in bulk: sandbox mode only, see docs/decisions/0046-a-made-up-fleet.md
