@@ -7,18 +7,22 @@ from typing import Any
 from django.conf import settings
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
-from django.urls import path
+from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 
 from healthboard.people import access
 from healthboard.people.granted import Granted, ReadOnly, acting
-from healthboard.policies import fields, versions, words
+from healthboard.policies import fields, sentences, versions, words
 from healthboard.policies.form_fields import PREFIX
 from healthboard.policies.forms import MATCHING, PolicyForm
 from healthboard.policies.models import Policy, PolicyVersion
+from healthboard.refusals import Refusal
 
 SHOWN_VERSIONS = 20
+#: groups that are folded up while a policy sets nothing of them
+RARE = ("Confirmation", "Dead hosts and stuck tasks", "Timings")
 ABOUT = {"Modes": "What is left empty, here and below, is inherited from the less specific policies."}
 if settings.SANDBOX:
     ABOUT["Modes"] += f" In this sandbox, times pass {settings.SPEED:g} times faster, but for undo time and expiry."
@@ -54,8 +58,12 @@ class PolicyAdmin(Granted):
                 "is more specific than tags, then pool, cluster, region and account. An instance that runs several "
                 "workloads gets the most careful answer of all of them.")}))  # fmt: skip
         for group in fields.GROUPS:
-            names = tuple(PREFIX + s.name for s in fields.SETTINGS if s.group == group)
-            sets.append((group, {"fields": names, "description": ABOUT.get(group, "")}))
+            members = [s.name for s in fields.SETTINGS if s.group == group]
+            closed = group in RARE and not any(name in ((obj.settings if obj else None) or {}) for name in members)
+            sets.append((group, {
+                "fields": tuple(PREFIX + name for name in members), "description": ABOUT.get(group, ""),
+                "classes": ("collapse",) if closed else (),
+            }))  # fmt: skip
         sets.append(("Save", {"fields": ("reason",)}))
         if obj is not None:
             sets.append(("History", {"fields": ("history_of_it",)}))
@@ -128,14 +136,33 @@ class PolicyAdmin(Granted):
             if len(out) == SHOWN_VERSIONS:
                 break
             diff = words.changes(older.data if older else {}, newer.data) if older or newer.number == 1 else []
-            shown = format_html_join("", "<li>{}</li>", ((d,) for d in diff)) or format_html("<li>{}</li>", "as before")
             who = f"Version {newer.number}, {newer.saved_at:%Y-%m-%d %H:%M} UTC, {newer.saved_by_name}: {newer.reason}"
-            out.append(format_html("<p><strong>{}</strong></p><ul>{}</ul>", who, shown))
+            out.append(format_html("<p><strong>{}</strong></p>{}", who, _list(diff)))
+        if len(rows) > SHOWN_VERSIONS:
+            every = f"{reverse('admin:policies_policyversion_changelist')}?policy__id__exact={policy.pk}"
+            out.append(format_html('<p><a href="{}">All {} versions</a></p>', every, rows[0].number))
         return format_html_join("", "{}", ((o,) for o in out))
 
     def get_urls(self) -> list[Any]:
-        own = path("words/", self.admin_site.admin_view(self.say_in_words), name="policies_policy_words")
-        return [own, *super().get_urls()]
+        view = self.admin_site.admin_view
+        own = [
+            path("words/", view(self.say_in_words), name="policies_policy_words"),
+            path("<int:pk>/copy/", view(self.copy_one), name="policies_policy_copy"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def copy_one(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The saved policy under a new name, switched off; its form is shown next."""
+        policy = get_object_or_404(Policy, pk=pk, is_default=False)
+        if request.method != "POST" or not self.has_change_permission(request, policy):
+            return HttpResponse(status=405 if request.method != "POST" else 403)
+        try:
+            copied = versions.copy(policy, actor=acting(request))
+        except Refusal as refusal:
+            messages.error(request, refusal.message)
+            return redirect("admin:policies_policy_change", pk)
+        messages.success(request, f"{copied} made as a copy, switched off until you say whom it matches.")
+        return redirect("admin:policies_policy_change", copied.pk)
 
     def say_in_words(self, request: HttpRequest) -> HttpResponse:
         """What the form, as filled in and unsaved, would do; or what stands against saving it."""
@@ -156,7 +183,12 @@ class PolicyAdmin(Granted):
 
 
 def _sentences(policy: Policy) -> list[str]:
-    return words.sentences(versions.resolved(policy), words.matches(versions.data_of(policy)))
+    return sentences.sentences(versions.resolved(policy), words.matches(versions.data_of(policy)))
+
+
+def _list(diff: list[str]) -> str:
+    lines = format_html_join("", "<li>{}</li>", ((line,) for line in diff)) or format_html("<li>{}</li>", "as before")
+    return format_html("<ul>{}</ul>", lines)
 
 
 @admin.register(PolicyVersion)
@@ -165,4 +197,9 @@ class PolicyVersionAdmin(ReadOnly):
     list_select_related = ("policy",)
     list_filter = ("policy",)
     ordering = ("-saved_at",)
-    fields = ("policy", "number", "saved_at", "saved_by_name", "reason", "data")
+    fields = ("policy", "number", "saved_at", "saved_by_name", "reason", "changes", "data")
+
+    @admin.display(description="Changed")
+    def changes(self, version: PolicyVersion) -> str:
+        before = PolicyVersion.objects.filter(policy=version.policy_id, number=version.number - 1).first()
+        return _list(words.changes(before.data if before else {}, version.data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from healthboard.diagnosis import catalogue
@@ -15,8 +16,9 @@ from healthboard.policies.words import show
 CHANGING = (Action.DRAIN, Action.REBOOT, Action.RELOCATE, Action.REPLACE)
 
 
-def problems(settings: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Sentences by setting name; empty if the settings can be saved. Only what is set is checked."""
+def problems(settings: Mapping[str, Any], now: datetime | None = None) -> dict[str, list[str]]:
+    """Sentences by setting name; empty if the settings can be saved. Only what is set is checked. `now`: see
+    `contradictions`."""
     found: dict[str, list[str]] = {}
 
     def say(name: str, sentence: str) -> None:
@@ -30,8 +32,8 @@ def problems(settings: Mapping[str, Any]) -> dict[str, list[str]]:
         for sentence in _wrong(setting, value):
             say(name, sentence)
     if not found:
-        for name, sentence in contradictions(settings):
-            say(name, sentence)
+        for names, sentence in contradictions(settings, now):
+            say(next(name for name in names if name in settings), sentence)
     return found
 
 
@@ -180,20 +182,33 @@ def _whole(value: Any, least: int, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def contradictions(s: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Between settings, as a policy sets them or as they are with what it inherits."""
-    found = []
+def contradictions(s: Mapping[str, Any], now: datetime | None = None) -> list[tuple[tuple[str, ...], str]]:
+    """Between settings, as a policy sets them or as they are with what it inherits: which, and in words.
+
+    `now`: windows are looked at from then on; without it they are not.
+    """
+    found: list[tuple[tuple[str, ...], str]] = []
+    alone = [name for name in fields.MODE_NAMES if s.get(name) == "auto"]
+    if any("auto" in (e.get("mode"), *(e.get(n) for n in fields.MODE_NAMES)) for e in (s.get("codes") or {}).values()):
+        alone.append("codes")
     if s.get("mode_hardware") in ("ask", "observe") and s.get("mode_ambiguous") == "auto":
         words = {"ask": "asked about", "observe": "only observed"}[s["mode_hardware"]]
-        found.append(
-            ("mode_ambiguous", f"Ambiguous findings cannot be repaired alone while clear failures are {words}.")
-        )
-    if s.get("mode_hardware") == "auto" and s.get("tries_24h") == 0:
-        found.append(("tries_24h", "Repairing without a person needs at least one try in 24 hours."))
-    if s.get("mode_hardware") == "auto" and s.get("budget_absolute") == 0:
-        found.append(("budget_absolute", "Repairing without a person needs room for at least one instance."))
-    if s.get("mode_hardware") == "auto" and s.get("repairs_per_hour") == 0:
-        found.append(("repairs_per_hour", "Repairing without a person needs at least one repair per hour."))
+        found.append((("mode_ambiguous", "mode_hardware"),
+                      f"Ambiguous findings cannot be repaired alone while clear failures are {words}."))  # fmt: skip
+    for name, nothing, sentence in (
+        ("tries_24h", 0, "at least one try in 24 hours"),
+        ("budget_absolute", 0, "room for at least one instance"),
+        ("repairs_per_hour", 0, "at least one repair per hour"),
+        ("ladder", [], "at least one repair on the ladder"),
+    ):  # fmt: skip
+        if alone and name in s and s[name] == nothing:
+            found.append(((name, *alone), f"Repairing without a person needs {sentence}."))
     if s.get("undo_s", 0) and s.get("expiry_s") and s["undo_s"] >= s["expiry_s"]:
-        found.append(("undo_s", "The undo time must be shorter than the time after which a question expires."))
+        sentence = "The undo time must be shorter than the time after which a question expires."
+        found.append((("undo_s", "expiry_s"), sentence))
+    if now is not None and (shut := windows.closed(s, now)) is not None and shut.opens is None:
+        names = ("windows", "blackouts") if s.get("windows") else ("blackouts", "windows")
+        found.append(
+            (names, "No repair could ever begin: the windows do not open within a year outside the blackouts.")
+        )
     return found

@@ -149,7 +149,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "windows", "Maintenance windows", "When", "windows", [],
         "Repairs begin only while one of them is open, by the wall clock of its time zone; one that has begun to drain is "
-        f"carried to its end. One a line, as in {WINDOW_LIKE}; days: Mon-Fri, Sat,Sun or daily. Nothing: at any time.",
+        f"carried to its end. One a line, as in {WINDOW_LIKE}; days: Mon-Fri, Sat,Sun or daily. none: at any time.",
         "within",
     ),
     Setting(

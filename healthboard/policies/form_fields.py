@@ -177,7 +177,7 @@ class SettingChoice(forms.ChoiceField):
         else:
             self.values |= {choice: choice for choice in setting.choices}
         choices = [(k, show(setting, v) if k else "inherited") for k, v in self.values.items()]
-        super().__init__(choices=choices, required=False, label=setting.title, help_text=setting.help, **kwargs)
+        super().__init__(choices=choices, required=False, label=setting.title, help_text=_help(setting), **kwargs)
 
     def inherit(self, words: str) -> None:
         self.choices = [(k, words if k == INHERITED else shown) for k, shown in self.choices]
@@ -222,4 +222,4 @@ def _help(setting: Setting) -> str:
     bounds = ""
     if setting.most:
         bounds = f" From {show(setting, setting.least)} to {show(setting, setting.most)}."
-    return f"{setting.help}{unit}{bounds}"
+    return f"{setting.help}{unit}{bounds} Default: {show(setting, setting.default)}."

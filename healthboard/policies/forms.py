@@ -8,7 +8,7 @@ from django import forms
 
 from healthboard.people import access
 from healthboard.people.actors import Actor
-from healthboard.policies import fields, versions
+from healthboard.policies import fields, suggest, versions
 from healthboard.policies.form_fields import INHERITED, NO_LIMIT, PREFIX, SettingChoice, field_for
 from healthboard.policies.models import Policy
 from healthboard.policies.words import show
@@ -53,12 +53,14 @@ class PolicyFormBase(forms.ModelForm):
             field = self.fields.get(PREFIX + setting.name)
             if field is None:  # the person only sees, and does not edit
                 continue
-            words = f"inherited: {show(setting, values[setting.name])} ({origin[setting.name]})"
+            also = " as well" if setting.adds and values[setting.name] else ""
+            words = f"inherited{also}: {show(setting, values[setting.name])} ({origin[setting.name]})"
             if isinstance(field, SettingChoice):
                 field.inherit(words)
             else:
                 field.widget.attrs["placeholder"] = words
                 field.widget.attrs.setdefault("size", 50)
+        suggest.offer(self.fields, self.actor.user)
 
     def clean_tags_text(self) -> dict[str, str]:
         tags = {}

@@ -89,6 +89,12 @@ def target_of(instance: Any, workload: Any | None) -> Target:
     )
 
 
+def target_of_match(match: Mapping[str, Any]) -> Target:
+    """What a policy that matches this is matched against by less specific ones."""
+    named = {key: match.get(key) or "" for key in ("account", "region", "cluster", "pool", "workload")}
+    return Target(**named, tags=match.get("tags") or {})
+
+
 def snapshots(at: datetime | None = None) -> list[Snapshot]:
     """Every enabled policy, by its current version, or by the version that was current at a time."""
     if at is None:

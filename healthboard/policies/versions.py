@@ -6,15 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from django.contrib.auth.models import Group
 from django.db import transaction
 
 from healthboard import clock
 from healthboard.audit.record import record
-from healthboard.notices.models import Target
 from healthboard.people import access
 from healthboard.people.actors import Actor, system
-from healthboard.policies import check, matching, words
+from healthboard.policies import check, conflicts, matching, words
 from healthboard.policies.models import Policy, PolicyVersion
 from healthboard.refusals import Closed, Invalid
 
@@ -42,15 +40,14 @@ def problems(policy: Policy) -> dict[str, list[str]]:
     """Everything that stands against saving it, by field or setting name; empty if it can be saved."""
     found = problems_alone(policy)
     if not found:
-        for name, sentence in check.contradictions(resolved(policy)):
-            where = name if name in (policy.settings or {}) else _culprit(name, policy)
-            found.setdefault(where, []).append(f"With what it inherits: {sentence}")
+        for name, sentence in conflicts.contradictions(policy, resolved(policy)):
+            found.setdefault(name, []).append(sentence)
     return found
 
 
 def problems_alone(policy: Policy) -> dict[str, list[str]]:
     """What stands against it whatever it inherits."""
-    found = check.problems(policy.settings or {})
+    found = check.problems(policy.settings or {}, clock.now())
     if not policy.name.strip():
         found.setdefault("name", []).append("A policy needs a name.")
     if Policy.objects.filter(name=policy.name).exclude(pk=policy.pk).exists():
@@ -67,15 +64,9 @@ def problems_alone(policy: Policy) -> dict[str, list[str]]:
         found.setdefault("account", []).append("An account is a number of twelve digits.")
     if not _tags(policy.tags):
         found.setdefault("tags", []).append("Tags must be names with text values.")
-    group = (policy.settings or {}).get("approver_group")
-    if group and isinstance(group, str) and not Group.objects.filter(name=group).exists():
-        found.setdefault("approver_group", []).append(f"There is no group {group}, so nobody could approve.")
-    named = (policy.settings or {}).get("checkpoint")
-    if isinstance(named, list) and "checkpoint" not in found:
-        hooks = set(Target.objects.filter(kind=Target.Kind.WEBHOOK, enabled=True).values_list("name", flat=True))
-        for name in [name for name in named if name not in hooks]:
-            sentence = f"There is no webhook called {name} among the targets that is switched on."
-            found.setdefault("checkpoint", []).append(sentence)
+    for name, sentence in [*conflicts.missing(policy.settings or {}), *([] if found else conflicts.impossible(policy))]:
+        if sentence not in found.get(name, ()):
+            found.setdefault(name, []).append(sentence)
     return found
 
 
@@ -94,14 +85,7 @@ def inherited(policy: Policy) -> tuple[dict[str, Any], dict[str, str]]:
 def parents(policy: Policy) -> list[matching.Snapshot]:
     """Enabled policies, less specific than this one, that match all that it matches."""
     me = matching.Snapshot(policy.name, data_of(policy), {}, policy.is_default)
-    target = matching.Target(
-        account=policy.account,
-        region=policy.region,
-        cluster=policy.cluster,
-        pool=policy.pool,
-        workload=policy.workload,
-        tags=policy.tags or {},
-    )
+    target = matching.target_of_match(data_of(policy))
     others = [s for s in matching.snapshots() if s.version.policy_id != policy.pk]
     return [s for s in others if s.rank < me.rank and s.matches(target)]
 
@@ -206,8 +190,3 @@ def _tags(tags: Mapping[str, Any] | None) -> bool:
     if not isinstance(tags or {}, dict):
         return False
     return all(isinstance(k, str) and k and len(k) <= 128 and isinstance(v, str) for k, v in (tags or {}).items())
-
-
-def _culprit(name: str, policy: Policy) -> str:
-    """A setting of this policy that takes part in a contradiction with an inherited one."""
-    return next(iter(policy.settings or {}), name)

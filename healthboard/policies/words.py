@@ -1,4 +1,4 @@
-"""Settings in words: one value, one exception, and the sentences that say what a policy will do."""
+"""Settings in words: one value, one exception, whom a policy matches, and what two versions differ in."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from typing import Any
 
 from healthboard.policies import fields, windows
 from healthboard.policies.fields import BY_NAME, Setting
-
-_ACTS = {
-    "auto": "repaired without a person",
-    "ask": "put before a person",
-    "observe": "only shown and recorded",
-}
 
 
 def show(setting: Setting, value: Any) -> str:
@@ -70,92 +64,6 @@ def matches(data: Mapping[str, Any]) -> str:
         parts.append(f"the account {data['account']}")
     parts += [f"the tag {k}={v}" if v else f"the tag {k}" for k, v in sorted((data.get("tags") or {}).items())]
     return " in ".join(parts[:1]) + "".join(f", {p}" for p in parts[1:]) if parts else "every workload"
-
-
-def sentences(values: Mapping[str, Any], whom: str = "") -> list[str]:
-    """What resolved settings (every setting has a value) will do, most important first."""
-    v = {name: show(BY_NAME[name], value) for name, value in values.items() if name in BY_NAME}
-    witness = " confirmed by a second witness" if values["mode_hardware"] == "auto" else ""
-    out = [
-        (f"For {whom}: c" if whom else "C")
-        + f"lear hardware failures{witness} are {_ACTS[values['mode_hardware']]}; "
-        + f"ambiguous findings are {_ACTS[values['mode_ambiguous']]}."
-    ]
-    lines = sorted(values["codes"].items())
-    if lines:
-        shown = "; ".join(code_line(code, _plain(entry)) for code, entry in lines[:5])
-        more = f"; and {len(lines) - 5} more" if len(lines) > 5 else ""
-        out.append(f"Exceptions: {shown}{more}.")
-    if values["mode_hardware"] == values["mode_ambiguous"] == "observe" and not any(
-        _asks(e) for e in values["codes"].values()
-    ):
-        return [*out, "Nothing is ever repaired."]
-    limit = f"{v['budget_share']} of a pool (one below nine instances)"
-    if values["budget_absolute"] is not None:
-        limit += f" and {v['budget_absolute']} instances"
-    rate = f", at most {v['repairs_per_hour']} repairs an hour" if values["repairs_per_hour"] is not None else ""
-    zone = ", in one zone at a time" if values["one_zone_at_a_time"] else ""
-    floor = f", and at least {v['minimum_healthy']} must keep serving" if values["minimum_healthy"] else ""
-    out.append(f"No more than {limit} are out at once{rate}{zone}{floor}.")
-    if values["windows"] or values["blackouts"]:
-        when = f"only within {v['windows']}" if values["windows"] else "at any time"
-        but = f", but not within {v['blackouts']}" if values["blackouts"] else ""
-        out.append(f"Repairs begin {when}{but}; one that has begun to drain is carried to its end.")
-    out += _before_draining(values, v)
-    out.append(
-        f"Tasks get {v['drain_timeout_s']} to leave, then a person is asked; nothing is stopped by force. "
-        f"{_dead(values)}"
-    )
-    people = "one person" if values["approvals"] == 1 else f"{values['approvals']} different people"
-    group = f" of the group {values['approver_group']}" if values["approver_group"] else ""
-    out.append(
-        f"What is asked needs {people}{group}; unanswered for {v['expiry_s']} it is escalated and nothing is done. "
-        f"After an approval there are {v['undo_s']} to take it back."
-    )
-    out.append(
-        f"After {v['tries_24h']} repairs of an instance within 24 hours a person is asked. Ladder: {v['ladder']}."
-    )
-    out.append(f"Told of what happens: {v['notify']}.")
-    return out
-
-
-def _dead(values: Mapping[str, Any]) -> str:
-    alone = [
-        what
-        for name, what in (("dead_host", "a dead host"), ("unkillable", "a task that cannot be stopped"))
-        if values[name] == "auto"
-    ]
-    if not alone:
-        return "A dead host and a task that cannot be stopped are put before a person."
-    return f"With every proof there, {' and '.join(alone)} need{'s' if len(alone) == 1 else ''} no person."
-
-
-def _before_draining(values: Mapping[str, Any], v: Mapping[str, str]) -> list[str]:
-    out = []
-    if values["wait_for_idle"] != "never":
-        what = {"job": "job, standalone or protected task", "standalone": "standalone or protected task"}
-        out.append(
-            f"Nothing is drained while a {what[values['wait_for_idle']]} runs on it; after {v['idle_wait_s']} a person "
-            "is asked."
-        )
-    if values["checkpoint"]:
-        then = {"ask": "a person is asked", "go_on": "it is drained all the same"}[values["checkpoint_silence"]]
-        out.append(
-            f"Before draining {v['checkpoint']} must answer that it is ready; a refusal is put before a person, and "
-            f"without an answer within {v['checkpoint_wait_s']} {then}."
-        )
-    return out
-
-
-def _asks(entry: Mapping[str, Any]) -> bool:
-    return any(entry.get(key) in ("auto", "ask") for key in ("mode", *fields.MODE_NAMES))
-
-
-def _plain(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A merged exception as one line: its most careful mode and its action."""
-    modes = [entry[k] for k in ("mode", *fields.MODE_NAMES) if entry.get(k)]
-    action = entry.get("action") or entry.get("action_at_most")
-    return {**entry, "mode": fields.more_careful_mode(modes) if modes else None, "action": action}
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -99,7 +99,8 @@ def test_no_limit_and_inherited_are_different_things(client, admin):
     "changed, words",
     [
         ({"s_mode_hardware": "ask", "s_mode_ambiguous": "auto"}, "while clear failures are asked about"),
-        ({"s_mode_ambiguous": "auto", "s_tries_24h": "0"}, "With what it inherits: Repairing without a person needs"),
+        ({"s_mode_ambiguous": "auto", "s_tries_24h": "0"}, "Repairing without a person needs"),
+        ({"s_tries_24h": "0"}, "With what it inherits: Repairing without a person needs"),
         ({"s_codes": "XID_79: observe REPLACE"}, "contradict each other"),
         ({"s_checkpoint": "no-such-hook"}, "There is no webhook called no-such-hook"),
         ({"s_windows": "Mon-Fri 22:00-06:00"}, "Line 1: “Mon-Fri 22:00-06:00” names no time zone"),
@@ -163,6 +164,64 @@ def test_copy_makes_a_policy_that_is_switched_off(client, admin):
     client.post("/admin/policies/policy/", {"action": "copy", "_selected_action": [policy.pk]})
     copied = Policy.objects.get(name="Copy of llm")
     assert copied.settings == {"undo_s": 60} and not copied.enabled and copied.current.number == 1
+
+
+def test_a_policy_is_copied_from_its_own_page(client, admin, default):
+    client.post(ADD, form(s_undo_s="60"))
+    policy = Policy.objects.get(name="llm")
+    page = client.get(reverse("admin:policies_policy_change", args=[policy.pk])).content.decode()
+    where = reverse("admin:policies_policy_copy", args=[policy.pk])
+    assert f'formaction="{where}"' in page and client.get(where).status_code == 405
+    answer = client.post(where, form(s_undo_s="90"), follow=True)
+    copied = Policy.objects.get(name="Copy of llm")
+    assert copied.settings == {"undo_s": 60} and not copied.enabled, "as it was saved"
+    assert answer.request["PATH_INFO"] == reverse("admin:policies_policy_change", args=[copied.pk])
+    assert client.post(reverse("admin:policies_policy_copy", args=[default.pk])).status_code == 404
+
+
+def test_only_who_may_edit_a_policy_copies_it(client):
+    admin = log_in(client, "admin")
+    client.post(ADD, form())
+    where = reverse("admin:policies_policy_copy", args=[Policy.objects.get(name="llm").pk])
+    log_in(client, "operator")
+    assert client.post(where).status_code in (302, 403) and not Policy.objects.filter(name="Copy of llm").exists()
+    client.force_login(admin)  # a log-in that is too old
+    assert client.post(where).status_code == 302 and not Policy.objects.filter(name="Copy of llm").exists()
+
+
+def test_the_form_offers_the_names_that_there_are_and_the_person_may_see(client):
+    train, other = factories.pool("train"), factories.pool("secret")
+    factories.task(factories.instance(train), factories.workload("llm-train"))
+    factories.task(factories.instance(other), factories.workload("llm-secret"))
+    log_in(client, "admin", pool="train")
+    page = client.get(ADD).content.decode()
+    assert 'list="known-workload"' in page and '<option value="llm-train"></option>' in page
+    assert '<option value="train"></option>' in page and "secret" not in page
+
+
+def test_what_is_rarely_set_is_folded_up_until_it_is(client, admin):
+    assert page_of(client, ADD).count("<details>") == 3
+    client.post(ADD, form(s_soak_s="10 min"))
+    page = page_of(client, reverse("admin:policies_policy_change", args=[Policy.objects.get(name="llm").pk]))
+    assert page.count("<details>") == 2
+    refused = client.post(ADD, form(name="other", s_clear_s="soon")).content.decode()
+    assert refused.count("<details>") == 2, "an error is never folded away"
+
+
+def page_of(client, where):
+    return client.get(where).content.decode()
+
+
+def test_a_version_says_what_it_changed(client, admin):
+    client.post(ADD, form(s_undo_s="60"))
+    policy = Policy.objects.get(name="llm")
+    client.post(
+        reverse("admin:policies_policy_change", args=[policy.pk]), form(s_undo_s="90", s_windows="Sat 0:00-24:00 UTC")
+    )
+    policy.refresh_from_db()
+    page = page_of(client, reverse("admin:policies_policyversion_change", args=[policy.current_id]))
+    assert "Undo time: 1 min → 90 s" in page and "Maintenance windows: inherited → Sat 00:00-24:00 UTC" in page
+    assert "Workload" not in page.split("Changed")[1].split("</ul>")[0]
 
 
 def test_a_log_in_that_is_too_old_is_renewed_before_the_form_is_filled_in(client):

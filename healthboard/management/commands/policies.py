@@ -1,4 +1,4 @@
-"""``manage.py policies export`` and ``manage.py policies apply [--dry-run] [--as USER] FILE``.
+"""``manage.py policies export``, ``policies schema`` and ``policies apply [--dry-run] [--as USER] FILE``.
 
 Without --as: HEALTHBOARD_USER, and in the sandbox its admin."""
 
@@ -14,7 +14,7 @@ from django.db import DatabaseError
 
 from healthboard import config
 from healthboard.people.console import named
-from healthboard.policies import exchange
+from healthboard.policies import exchange, schema
 from healthboard.refusals import Refusal
 
 
@@ -24,6 +24,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
         actions.add_parser("export", help="print all policies as YAML")
+        actions.add_parser("schema", help="print the JSON schema of such a file, for editors and for checks")
         apply = actions.add_parser("apply", help="save what differs; all or nothing")
         apply.add_argument("file", help="a YAML file, or - for standard input")
         apply.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
@@ -34,6 +35,9 @@ class Command(BaseCommand):
         try:
             if options["action"] == "export":
                 self.stdout.write(exchange.export(), ending="")
+                return
+            if options["action"] == "schema":
+                self.stdout.write(schema.text(), ending="")
                 return
             self._apply(**{k: options[k] for k in ("file", "dry_run", "user", "reason")})
         except Refusal as refusal:

@@ -1,0 +1,61 @@
+"""What a policy will do is said in sentences, and no setting is left out of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from healthboard.policies import fields
+from healthboard.policies.fields import SETTINGS
+from healthboard.policies.sentences import sentences
+
+#: with these, every setting takes part
+WHOLE = {**fields.defaults(), "wait_for_idle": "job", "checkpoint": ["train-hook"]}
+
+
+def values_of(setting):
+    """Several that differ."""
+    match setting.kind:
+        case "choice":
+            return setting.choices
+        case "yes_no":
+            return (True, False)
+        case "seconds":
+            return (int(setting.least), int(setting.most), setting.default)
+        case "share":
+            return (0.1, 0.2)
+        case "count":
+            return (*((None,) if setting.optional else ()), 1, 2)
+        case "text":
+            return ("", "sre")
+        case "names":
+            return (["operators"], ["llm", "operators"])
+        case "ladder":
+            return (["REBOOT"], ["REPLACE"], ["REBOOT", "REPLACE"])
+        case "codes":
+            return ({}, {"XID_79": {"mode": "ask"}}, {"XID_79": {"mode": "ask", "action": "REBOOT"}})
+        case "windows":
+            return ([], ["Sat 00:00-24:00 UTC"], [["Sat 00:00-24:00 UTC"], ["Sun 00:00-24:00 UTC"]])
+        case "blackouts":
+            return ([], ["2026-12-20 00:00 to 2027-01-02 24:00 UTC: freeze"])
+    raise AssertionError(setting.kind)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: s.name)
+def test_each_setting_is_in_the_sentences(setting):
+    said = [" ".join(sentences({**WHOLE, setting.name: value})) for value in values_of(setting)]
+    assert len(set(said)) == len(said), said
+
+
+def test_they_read_as_people_write():
+    said = sentences({**WHOLE, "windows": ["Sat 22:00-06:00 Europe/Berlin"]}, "the workload llm")
+    assert said[0].startswith(
+        "For the workload llm: clear hardware failures confirmed by a second witness are repaired"
+    )
+    assert "Repairs begin only within Sat 22:00-06:00 Europe/Berlin; one that has begun to drain is" in " ".join(said)
+    assert "Before draining train-hook must answer that it is ready" in " ".join(said)
+    assert all(line.endswith(".") and "  " not in line for line in said)
+
+
+def test_who_only_observes_reads_no_more_than_that():
+    said = sentences({**WHOLE, "mode_hardware": "observe", "mode_ambiguous": "observe"})
+    assert "Nothing is ever repaired." in said and not any("out at once" in line for line in said)
