@@ -17,7 +17,7 @@ from healthboard.fleet import foreign
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.pages import live, page
-from healthboard.people import access
+from healthboard.people import access, tokens
 from healthboard.policies.reading import Reread, reread
 from healthboard.refusals import NotFound
 from healthboard.repairs import waiting
@@ -78,6 +78,7 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
         "cases": foreign.rows(see, cases, "title", "why", "why_waiting"),
         "buttons": by_hand.buttons(found, request.user),
         "repairs": foreign.rows(see, repairs, "why_waiting", "outcome_why"),
+        "credential": tokens.standing(found),
         "replaces": Repair.objects.filter(replacement=found).select_related("instance").first(),
     }
 

@@ -25,6 +25,7 @@ from healthboard.fleet.sources import blind
 from healthboard.notices import queries as told
 from healthboard.pages import explained, live, page, version
 from healthboard.people import access
+from healthboard.people import refused as refusals
 from healthboard.policies import matching
 from healthboard.refusals import Invalid, Refusal
 from healthboard.repairs import brakes, budget
@@ -87,6 +88,7 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
         "pools": _budgets(request, policies),
         "invariants": pulses.get("invariants"),
         "audit": pulses.get("audit"),
+        "refused": _refused(request),
         "versions": versions.rows(),
         "url_known": bool(settings.URL),
         "lengths": by_hand.LENGTHS,
@@ -128,6 +130,16 @@ def _budgets(request: HttpRequest, policies: list[matching.Snapshot]) -> list[di
         values.append((pool, matching.combine(policies, [idle]).values))
     used = budget.usages(values)
     return [{"pool": pool, "used": used[pool.pk]} for pool, _ in values]
+
+
+def _refused(request: HttpRequest) -> list[dict[str, Any]]:
+    """What was refused of nodes in the last day, most first; machines that the person may not see go without a name."""
+    rows = refusals.lately()[:200]
+    named = Instance.objects.filter(instance_id__in={row["instance"] for row in rows} - {""})
+    seen = set(access.within(request.user, named).values_list("instance_id", flat=True))
+    for row in rows:
+        row["instance"] = row["instance"] if row["instance"] in seen else "another machine" if row["instance"] else ""
+    return rows[:10]
 
 
 def _pulses(pulses: dict[str, Pulse], now: datetime) -> list[dict[str, Any]]:

@@ -191,6 +191,9 @@ class Instance(Place):
     private_ip = models.GenericIPAddressField(null=True)
     launched_at = models.DateTimeField(null=True)
     tags = models.JSONField(default=dict)
+    metadata_open = models.CharField(
+        max_length=100, blank=True
+    )  # why a task may reach the metadata service; or nothing
     # ECS
     container_arn = models.CharField(max_length=512, blank=True)
     ecs_status = models.CharField(max_length=32, blank=True)

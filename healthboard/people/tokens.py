@@ -102,6 +102,11 @@ def of_node(token: str) -> NodeToken | None:
     return rows.filter(live(clock.now()), hash=_hash(token)).first()
 
 
+def standing(instance: Instance) -> NodeToken | None:
+    """The newest live credential of a node."""
+    return NodeToken.objects.filter(live(clock.now()), instance=instance).order_by("-created_at", "-pk").first()
+
+
 @transaction.atomic
 def revoke_node(row: NodeToken, *, actor: Actor) -> None:
     if NodeToken.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=clock.now()):

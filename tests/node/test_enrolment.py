@@ -27,6 +27,7 @@ from healthboard.sandbox.identity import credentials
 from tests import factories
 from tests.api.node_helpers import post, report
 from tests.sandbox.conftest import ACCOUNT, REGION, Fleet
+from workers.collect import ec2
 from workers.node import healthboard_node as node
 
 pytestmark = pytest.mark.django_db
@@ -334,3 +335,38 @@ def test_a_machines_keys_are_asked_for_at_link_local_addresses_only(machine, bas
     }
     with pytest.raises(node.ConfigError):
         node.Identity(node.Settings(env))
+
+
+@pytest.mark.parametrize(
+    "told, why",
+    [
+        ({"HttpTokens": "required", "HttpPutResponseHopLimit": 1}, ""),
+        ({"HttpTokens": "required", "HttpPutResponseHopLimit": 2}, "the hop limit is 2"),
+        ({"HttpTokens": "optional", "HttpPutResponseHopLimit": 1}, "version 1 is accepted (HttpTokens=optional)"),
+        ({"HttpTokens": "optional", "HttpEndpoint": "disabled"}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_metadata_service_that_tasks_reach_is_told(told, why):
+    assert ec2.metadata_open(told) == why
+
+
+def test_what_was_refused_is_on_the_system_page_and_names_only_machines_in_scope(client, machines):
+    for _ in range(3):
+        refused.count("another instance", machines[0].instance_id)
+    refused.flush(force=True)
+    client.force_login(factories.person("viewer"))
+    text = client.get("/system/").content.decode()
+    assert "another instance" in text and machines[0].instance_id in text and ">3<" in text
+    client.force_login(factories.person("viewer", pool="elsewhere"))
+    assert machines[0].instance_id not in client.get("/system/").content.decode()
+
+
+def test_the_instances_page_says_who_the_node_is_and_whether_its_keys_are_open(client, world, machines):
+    client.force_login(factories.person("viewer"))
+    page = f"/instances/{machines[0].pk}/"
+    assert "no credential" in client.get(page).content.decode()
+    enrolled(client, world, machines[0])
+    Instance.objects.filter(pk=machines[0].pk).update(metadata_open="the hop limit is 2")
+    text = client.get(page).content.decode()
+    assert "shown to STS" in text and "open to tasks" in text and "the hop limit is 2" in text

@@ -145,6 +145,7 @@ def _columns(
         "placement_group": placement.get("GroupName") or "",
         "private_ip": item.get("PrivateIpAddress"),
         "launched_at": item.get("LaunchTime"),
+        "metadata_open": metadata_open(item.get("MetadataOptions") or {}),
         "tags": tags,
         "paused_by_tag": store.paused(tags),
         "is_self": item["InstanceId"] in config.own_instances(),
@@ -159,6 +160,19 @@ def _columns(
     values.update(book.columns(row, tags, values.get("group_name", row.group_name if row else "")))
     values.update(owner_columns(row, item, tags, values, groups))
     return values
+
+
+def metadata_open(told: dict[str, Any]) -> str:
+    """Why a container on a bridge may ask the metadata service for the machine's keys; empty where it may not, or where
+    nothing is told of it. Tasks in `host` mode always may."""
+    if not told or told.get("HttpEndpoint", "enabled") != "enabled":
+        return ""
+    reasons = []
+    if told.get("HttpTokens") == "optional":
+        reasons.append("version 1 is accepted (HttpTokens=optional)")
+    if (told.get("HttpPutResponseHopLimit") or 1) > 1:
+        reasons.append(f"the hop limit is {told['HttpPutResponseHopLimit']}")
+    return " and ".join(reasons)[:100]
 
 
 def _mark_gone(account: Account, region: str, at: datetime, good_rounds: int) -> None:
