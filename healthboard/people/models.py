@@ -54,9 +54,8 @@ class NodeToken(models.Model):
     created_by = models.CharField(max_length=150)
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
-    enrolled = models.BooleanField(
-        default=False
-    )  # the machine showed by STS who it is; else a person's command gave it
+    #: the machine showed by STS who it is; else a person's command gave it
+    enrolled = models.BooleanField(default=False, db_default=False)
 
 
 class SpentNonce(models.Model):
