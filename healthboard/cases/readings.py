@@ -15,6 +15,7 @@ from healthboard.cases.models import BY_HAND, Case, Decision
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.signals import Assessment, Verdict
 from healthboard.fleet.models import Instance, Owner
+from healthboard.fleet.seeing import why_blind
 from healthboard.notices import outbox
 from healthboard.notices.kinds import OPERATORS
 from healthboard.people.actors import EVIDENCE, POLICY, WORKER
@@ -24,6 +25,7 @@ from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Call, Repair
 from healthboard.repairs.states import OPEN as REPAIR_OPEN
 from healthboard.repairs.states import State as RepairState
+from healthboard.repairs.waiting import waits_for_sight
 from healthboard.words import action as action_words
 
 
@@ -197,6 +199,8 @@ def _decide_by_policy(case: Case, instance: Instance, seen: Reread, judged: Judg
     row = Repair.objects.filter(instance=instance, state__in=REPAIR_OPEN).first()
     if row is not None:
         return _waits(case, f"a repair is under way already ({row.action.lower()})")
+    if reasons := why_blind(instance, now):
+        return _wait_for_sight(case, reasons[0])
     plan = plans.build(instance, judged, seen.policy.values)
     repair = repairs.open_repair(
         instance=instance, action=judged.action, actor=POLICY, values=dict(seen.policy.values),
@@ -214,6 +218,16 @@ def _decide_by_policy(case: Case, instance: Instance, seen: Reread, judged: Judg
         case, "case_decided", key=f"case-decided-{case.pk}-{repair.pk}", to=seen.policy.values["notify"],
         subject=f"{case.title}: {action_words(judged.action).lower()}, by policy", body=judged.why,
     )  # fmt: skip
+
+
+def _wait_for_sight(case: Case, why: str) -> None:
+    """Nothing is decided by itself while a source that the decision rests on is blind, or is watched first after it
+    was: the case says which, is read again as time goes by, and is decided once they see. A person may answer."""
+    if not waits_for_sight(case):
+        lifecycle.audit(case, "case.blind", f"not decided by itself: {why}", POLICY)
+    if case.state != State.WAITING:
+        lifecycle.move(case, State.WAITING, POLICY, why)
+    lifecycle.write(case, why_waiting=why, expires_at=None)
 
 
 def breadth_seen() -> timedelta:

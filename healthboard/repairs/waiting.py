@@ -40,11 +40,13 @@ NEXT = {
     "evidence": ("Evidence decides.", ""),
     "gone": ("", ""),
 }
+#: how a sentence about sight begins (`fleet.seeing`)
+SOURCE = "The source"
 #: how a sentence of the brakes, the budget or the engine begins -> its kind
 _BEGINS = (
     ("The stop switch", "switch"), ("Acting is", "switch"), ("Paused by a healthboard:pause", "tag"),
     ("Paused by", "pause"), ("Breaker", "breaker"), ("Budget of", "budget"), ("One zone", "budget"),
-    ("Keep serving", "budget"), ("The source", "blind"), ("AWS does not answer", "aws"),
+    ("Keep serving", "budget"), (SOURCE, "blind"), ("AWS does not answer", "aws"),
     ("Not idle", "idle"), ("In a blackout", "window"), ("Outside the maintenance", "window"),
     ("waiting for a look at all instances", "breadth"),
 )  # fmt: skip
@@ -89,6 +91,12 @@ def waiting_for(instance: Instance | None, case: Any = None, repair: Repair | No
         found += _of_reading(instance)
     # whom it waits for comes first: nothing else goes on before the answer
     return sorted({row.text: row for row in found}.values(), key=lambda row: row.kind != "person")
+
+
+def waits_for_sight(case: Any) -> bool:
+    """Its policy would decide it by itself, and does not while a source is blind; nobody is asked meanwhile."""
+    asked = case.expires_at is not None or case.expired_at is not None
+    return case.state == "WAITING" and case.mode == "auto" and not asked and case.why_waiting.startswith(SOURCE)
 
 
 def version() -> list[Any]:
@@ -137,6 +145,9 @@ def _of_case(case: Any) -> list[Waiting]:
         case "WAITING" if case.instance_id is None and case.breaker_id:
             text = f"The breaker for {case.breaker.where} is open until a person releases it."
             found.append(Waiting("breaker", text, case.expires_at))
+        case "WAITING" if waits_for_sight(case):
+            text = f"{name} is not decided while a source cannot see; its policy decides it by itself once that sees again."
+            found.append(Waiting("blind", text))
         case "WAITING":
             blockers = case.plan.get("blockers") or []
             for text in blockers:

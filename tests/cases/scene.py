@@ -9,7 +9,7 @@ from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.cases.answers import decide
 from healthboard.cases.models import Case
-from healthboard.fleet.models import Instance, Interval, Pool
+from healthboard.fleet.models import Instance, Interval, Pool, Source
 from healthboard.policies.models import Policy, PolicyVersion
 from healthboard.repairs.models import Switch
 from tests import factories
@@ -17,10 +17,15 @@ from workers.decide import instance as decide_instance
 
 
 def acting() -> None:
+    """An installation that acts; its sources see, where a test says nothing else of them."""
     Switch.objects.get_or_create(defaults={"acting": True, "changed_at": clock.now(), "changed_by": "test"})
+    if not Source.objects.exists():
+        seeing()
 
 
 def seeing() -> None:
+    """From now on, whatever the sources told before."""
+    Source.objects.filter(name__in=["ec2", "ecs", "autoscaling"], scope="").delete()
     for name in ("ec2", "ecs", "autoscaling"):
         factories.source(name)
 

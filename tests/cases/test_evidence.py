@@ -214,6 +214,7 @@ def test_only_an_admin_releases_and_the_members_become_cases_of_their_own(time, 
     breadth.look()
     assert Case.objects.filter(instance=None).count() == 1, "the evidence so far is consumed"
     time.turn(2)
+    scene.seeing()  # as rounds go on: nothing is decided by itself on what was told a minute ago
     states = {scene.read(on).state for on in machines}
     assert states == {"DECIDED"} and Repair.objects.filter(state="SCHEDULED").count() == 5
 

@@ -9,6 +9,7 @@ from healthboard import clock
 from healthboard.fleet import sources as sight
 from healthboard.fleet.models import AwsNotice, HealthEvent, Interval, Source
 from healthboard.fleet.seeing import why_blind
+from healthboard.repairs.models import Repair
 from healthboard.sandbox import control
 from tests.sandbox.conftest import REGION
 from workers.collect import events, exporters, store
@@ -61,6 +62,25 @@ def test_an_exporter_that_is_down_holds_what_it_alone_shows_and_nothing_else(fle
     fleet.until(lambda: not blind_to(fleet, alone), 60)
     fleet.until(lambda: fleet.row(alone).verdict == "HARDWARE", 60)
     fleet.sound()
+
+
+def test_while_aws_is_off_a_nodes_own_report_schedules_nothing_and_sight_decides(db, drives):
+    drive = drives("solo=template:3")
+    drive.steps(2, 5)
+    machine = drive.machine("solo")
+    drive.fleet.engine.sandbox.set_mode("off")
+    drive.until(lambda: len(why_blind(drive.row(machine), clock.now())) == 2, 120, 5)
+    drive.inject(machine, "XID_79", 0)
+    case = drive.opened(machine)
+    drive.steps(10, 5)
+    case.refresh_from_db()
+    assert (case.verdict, case.mode, case.state, case.expires_at) == ("HARDWARE", "auto", "WAITING", None)
+    assert "is blind" in case.why_waiting and "ec2" in case.why_waiting, "it says which"
+    assert not Repair.objects.exists() and drive.calls() == {}
+    drive.fleet.engine.sandbox.set_mode("ok")
+    assert drive.repaired(machine).outcome == "REPLACED"
+    assert Repair.objects.get().opened_at > case.opened_at
+    drive.sound()
 
 
 def test_a_lost_queue_is_blind_and_a_notice_of_a_zone_is_no_fault_of_a_machine(fleet):

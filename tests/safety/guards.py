@@ -210,6 +210,10 @@ GUARDS = {
          Cut(PREPARE, "def recheck(run: Run) -> Result:\n    if reasons := why_blind(run.instance, clock.now()):",
              "def recheck(run: Run) -> Result:\n    if reasons := []:")),
     ),
+    "decision while blind": Guard(
+        "cases/test_blind.py::test_it_waits_visibly_and_is_decided_once_the_source_sees",
+        (Cut("healthboard/cases/readings.py", "    if reasons := why_blind(instance, now):", "    if reasons := []:"),),
+    ),
     "database put back": Guard(
         "audit/test_restored.py::test_no_intent_and_no_start_even_before_anybody_looked",
         (Cut(LIFECYCLE, "        raise Held(behind)", "        pass"), Cut(LIFECYCLE, "        return behind\n", "        pass\n")),

@@ -1,4 +1,4 @@
-"""Breakers of their own for trouble that lasts: AWS that fails, and sources that stay blind under open repairs.
+"""Breakers of their own for trouble that lasts: AWS that fails, and sources that stay blind while repairs wait for them.
 
 A short trouble only holds (see `seeing`) and ends by itself. The bounds here are real time, whatever the sandbox's
 speed, so that a busy machine trips nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from healthboard import aws, clock
+from healthboard.cases.models import Case
 from healthboard.fleet import aws_answers
 from healthboard.fleet.models import Account, Pulse, Source
 from healthboard.fleet.seeing import wanted
@@ -17,12 +18,13 @@ from healthboard.people.actors import WORKER
 from healthboard.repairs import brakes
 from healthboard.repairs.models import Breaker, Repair
 from healthboard.repairs.states import OPEN
+from healthboard.repairs.waiting import waits_for_sight
 from workers import pulse
 
 #: AWS errors: of the last minutes so many had failures, so many in all, and this share of all that was asked
 WINDOW = timedelta(minutes=15)
 MINUTES, FAILURES, SHARE = 10, 20, 0.5
-#: a source that an open repair rests on, blind for so long
+#: a source that an open repair, or the decision of a case, rests on, blind for so long
 BLIND_FOR = timedelta(minutes=15)
 EVERY = timedelta(seconds=10)
 
@@ -56,13 +58,18 @@ def _aws_errors(account: Account, region: str, now: datetime) -> None:
 
 def _blind(account: Account, region: str, now: datetime) -> None:
     released = _released(account, region, "BLIND")
-    held = Repair.objects.filter(state__in=OPEN, instance__account=account, instance__region=region)
-    for repair in held.select_related("instance__cluster").order_by("opened_at"):
-        for name, source in wanted(repair.instance).items():
-            since = _blind_since(source, repair.opened_at, released, now)
+    here = {"instance__account": account, "instance__region": region}
+    held = Repair.objects.filter(state__in=OPEN, **here).select_related("instance__cluster")
+    cases = Case.objects.filter(state="WAITING", mode="auto", **here).select_related("instance__cluster")
+    waiting = [*held, *filter(waits_for_sight, cases)]
+    for row in sorted(waiting, key=lambda row: row.opened_at):
+        for name, source in wanted(row.instance).items():
+            since = _blind_since(source, row.opened_at, released, now)
             if since is not None and now - since > BLIND_FOR:
                 said = source.error if source is not None else ""
-                why = f"{source or name} is blind since {since:%H:%M:%S} while repairs are open: {said or 'no answer'}"
+                why = (
+                    f"{source or name} is blind since {since:%H:%M:%S} while repairs wait for it: {said or 'no answer'}"
+                )
                 brakes.open_breaker(
                     account=account, region=region, kind="BLIND", scope_kind="place", scope="", why=why, actor=WORKER
                 )
