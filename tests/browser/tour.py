@@ -46,14 +46,18 @@ def _walk(stack: Any, folder: Path) -> None:
         camera = Camera(browser, stack, folder)
         _wait(stack, "machines to serve", lambda: len(stack.members("train")) >= 18)
         time.sleep(20)  # a calm minute of the fleet: sources are seen, readings are confirmed
-        _break(stack)
+        job = _job(stack)
+        _break(stack, job)
         doubt = _case(stack, "XID_119", "WAITING")
         _case(stack, "XID_143", "HELD")
         camera.page("/", "tour-inbox")
         camera.page(f"/cases/{doubt}/", "case")
         camera.page(f"/cases/{doubt}/", "tour-approve", keys="a")
         camera.page(f"/cases/{doubt}/", "tour-phone", size=PHONE)
+        _wait(stack, "a job that stands still", lambda: _still(stack))
+        camera.page("/jobs/", "tour-jobs")
         camera.page("/fleet/map/?group=pool", "tour-map", theme="dark")
+        camera.page("/cases/?state=all", "tour-cases")
         camera.page(f"/cases/{_group(stack)}/", "tour-group")
         camera.page("/repairs/", "tour-repairs")
         camera.approve(doubt, "tour-undo")
@@ -63,11 +67,40 @@ def _walk(stack: Any, folder: Path) -> None:
         browser.close()
 
 
-def _break(stack: Any) -> None:
-    """A clear failure, an ambiguous one, a host that dies, and four of a pool at once."""
+def _job(stack: Any) -> list[str]:
+    """A job across three machines, each wholly its own; their instance ids."""
+    import boto3
+
+    status = stack.fleet()
+    key = {"aws_access_key_id": "ASANDBOX111122223333", "aws_secret_access_key": "made-up", "region_name": "us-east-1"}
+    ecs = boto3.client("ecs", endpoint_url=status["endpoint"], **key)
+    gpus = {"containerOverrides": [{"name": "main", "resourceRequirements": [{"type": "GPU", "value": "8"}]}]}
+    made = ecs.run_task(
+        cluster="gpu", taskDefinition="finetune", count=3, startedBy="finetune/run-7", overrides=gpus,
+        capacityProviderStrategy=[{"capacityProvider": "train"}],
+    )["tasks"]  # fmt: skip
+    rows = ecs.describe_container_instances(
+        cluster="gpu", containerInstances=[task["containerInstanceArn"] for task in made]
+    )["containerInstances"]
+    _wait(stack, "the job to be seen", lambda: any(j["job"] == "finetune/run-7" for j in _jobs(stack)))
+    return [row["ec2InstanceId"] for row in rows]
+
+
+def _jobs(stack: Any) -> list[dict[str, Any]]:
+    status, answer = stack.get("/api/v1/jobs")
+    return answer["items"] if status == 200 else []
+
+
+def _still(stack: Any) -> bool:
+    return any(job["state"] == "still" for job in _jobs(stack))
+
+
+def _break(stack: Any, job: list[str]) -> None:
+    """A clear failure, an ambiguous one under a job whose other machines show the aftermath, five of a pool at once."""
     train, infer, solo = (stack.members(name) for name in ("train", "infer", "solo"))
-    stack.inject(train[0], "XID_79", "--gpu", "5")
-    stack.inject(train[1], "XID_119", "--gpu", "3")
+    stack.inject(next(name for name in train if name not in job), "XID_79", "--gpu", "5")
+    stack.inject(job[0], "XID_119", "--gpu", "3")
+    stack.inject(job[1:], "XID_45", "--gpu", "0")
     stack.inject(infer[0], "XID_74", "--gpu", "1")
     stack.inject(solo[:5], "XID_143", "--gpu", "2")
 
