@@ -76,7 +76,7 @@ def _job(stack: Any) -> list[str]:
     ecs = boto3.client("ecs", endpoint_url=status["endpoint"], **key)
     gpus = {"containerOverrides": [{"name": "main", "resourceRequirements": [{"type": "GPU", "value": "8"}]}]}
     made = ecs.run_task(
-        cluster="gpu", taskDefinition="finetune", count=3, startedBy="finetune/run-7", overrides=gpus,
+        cluster="gpu", taskDefinition="finetune", count=3, startedBy="run-7", overrides=gpus,
         capacityProviderStrategy=[{"capacityProvider": "train"}],
     )["tasks"]  # fmt: skip
     rows = ecs.describe_container_instances(
