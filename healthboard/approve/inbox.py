@@ -27,7 +27,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = queries.tab(seen(request), tab).prefetch_related("decisions")[:MOST]
+        rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[:MOST]
         return export(f"cases-{tab}", map(listing.as_dict, rows), kind, access.seeing(request.user))
     shown = queries.tab_version(seen(request), tab)
     return live(request, "inbox.html", shown, lambda: context(request, tab))

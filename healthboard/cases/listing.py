@@ -9,12 +9,13 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, TextField
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from healthboard import words
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import Resolution, State
+from healthboard.repairs.states import State as RepairState
 
 #: parameters of an address that say which cases, in its order of writing
 PARAMS = ("q", "state", "end", "code", "codes", "type", "pool", "verdict", "done", "answer", "since", "but")
@@ -24,6 +25,10 @@ TABS = {"open": "Open", "closed": "Closed", "all": "All"}
 HELPED = "helped"
 ENDS = (HELPED, *(str(one) for one in Resolution))
 ANSWERS = tuple(str(kind) for kind in Decision.Kind)
+#: decisions with their repairs, for `last_answer`
+WITH_ANSWERS = Prefetch(
+    "decisions", Decision.objects.select_related("repair").defer("repair__plan", "repair__settings")
+)
 _XID = re.compile(r"^(?:xid[_:#-]?)?(\d{1,4})$", re.I)
 _BIG = 2**63 - 1
 
@@ -102,15 +107,20 @@ def before(rows: QuerySet[Case], key: list[Any] | None) -> QuerySet[Case]:
         rows = rows.filter(pk__lt=key[0])
     return (
         rows.select_related("account", "instance", "pool", "parent")
-        .prefetch_related("decisions")
+        .prefetch_related(WITH_ANSWERS)
         .defer("plan", "instance__owner_evidence")
         .order_by("-pk")
     )
 
 
 def last_answer(case: Case) -> Decision | None:
-    """The newest decision that was not taken back, a snooze left out; of a case whose decisions were fetched."""
-    stood = [one for one in case.decisions.all() if one.undone_at is None and one.kind != Decision.Kind.SNOOZE]
+    """The newest decision that stands: not taken back or called off before it began, and no snooze; of a case that was
+    fetched `WITH_ANSWERS`."""
+    stood = [
+        one for one in case.decisions.all()
+        if one.undone_at is None and one.kind != Decision.Kind.SNOOZE
+        and not (one.repair and one.repair.state == RepairState.CANCELLED)
+    ]  # fmt: skip
     return max(stood, key=lambda one: one.pk) if stood else None
 
 

@@ -57,12 +57,12 @@ def _walk(stack: Any, folder: Path) -> None:
         _wait(stack, "a job that stands still", lambda: _still(stack))
         camera.page("/jobs/", "tour-jobs")
         camera.page("/fleet/map/?group=pool", "tour-map", theme="dark")
-        camera.page("/cases/?state=all", "tour-cases")
         camera.page(f"/cases/{_group(stack)}/", "tour-group")
         camera.page("/repairs/", "tour-repairs")
         camera.approve(doubt, "tour-undo")
         repair = _wait(stack, "a repair that ended", lambda: _ended(stack))
         camera.page(f"/repairs/{repair['id']}/", "tour-repair")
+        camera.page("/cases/?state=all", "tour-cases")
         camera.page("/handover/", "tour-handover")
         browser.close()
 

@@ -96,6 +96,14 @@ def test_only_what_a_person_may_see_is_listed_counted_and_offered(cases, log_in)
     assert len(client.get("/cases/?state=all&format=json").json()["items"]) == 2
 
 
+def test_the_answer_that_stands_is_told_and_none_that_was_called_off(cases, log_in):
+    called_off = make.repair(cases[0].instance, state="CANCELLED", action="REBOOT")
+    make.decision(cases[0], None, "auto", repair=called_off, outcome="REFUSED")
+    rows = {row["id"]: row for row in log_in("viewer").get("/cases/?state=all&format=json").json()["items"]}
+    assert [rows[case.pk]["decided"] for case in cases[:4]] == ["", "approve", "dismiss", "override"]
+    assert rows[cases[2].pk]["reason"] == "a driver bug" and rows[cases[1].pk]["decided_action"] == "REBOOT"
+
+
 def test_pages_by_key_show_each_case_once(cases, log_in, monkeypatch):
     monkeypatch.setattr("healthboard.approve.cases.PAGE_SIZE", 2)
     client, seen, address = log_in("viewer"), [], "/cases/?state=all"
