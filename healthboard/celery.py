@@ -6,15 +6,18 @@ is a row with a time, found by a sweeper; every tick is harmless when it is doub
 
 from __future__ import annotations
 
+import inspect
+import logging
 import os
 
-from celery import Celery, signals
+from celery import Celery, Task, signals
 from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "healthboard.settings")
 
-from healthboard import config
+from healthboard import broker, config, transport
 
+log = logging.getLogger(__name__)
 #: task prefix -> queue, one for each stage of the loop
 STAGES = ("collect", "decide", "repair", "verify", "notify")
 #: what comes round has queues of its own: behind many wake-ups it would come late, and nothing starts before all cases
@@ -66,7 +69,26 @@ if config.local_gpus():
     TICKS["read this host's GPUs"] = ("workers.collect.read_local_gpus", 15)
     OWN["workers.collect.read_local_gpus"] = {"queue": config.local_queue()}
 
-app = Celery("healthboard")
+transport.use()
+#: ids are PostgreSQL's bigint
+LARGEST = 2**63 - 1
+
+
+class Wake(Task):
+    """A task is told at most one id of a row; what it does is read from the database. Anything else is refused."""
+
+    def __call__(self, /, *args: object, **kwargs: object) -> object:
+        try:
+            told = inspect.signature(self.run).bind(*args, **kwargs).args
+        except TypeError:
+            told = (None,)  # too few or too many
+        if kwargs or not all(type(one) is int and 0 < one <= LARGEST for one in told):
+            log.warning("%s was refused: its message carries something else than an id", self.name)
+            return None
+        return self.run(*told)
+
+
+app = Celery("healthboard", task_cls=Wake)
 
 
 @signals.beat_init.connect
@@ -75,7 +97,8 @@ def _is_beat(**_: object) -> None:
 
 
 app.conf.update(
-    broker_url=config.read("REDIS_URL", "redis://127.0.0.1:6379/0"),
+    broker_url=broker.url(),
+    broker_use_ssl=broker.tls() or None,
     broker_connection_retry_on_startup=True,
     broker_transport_options={
         "visibility_timeout": 600,
@@ -83,7 +106,8 @@ app.conf.update(
         "unacked_restore_throttle": 1,
         "socket_connect_timeout": 3,
         "socket_timeout": 30,
-        "global_keyprefix": config.read("HEALTHBOARD_REDIS_PREFIX", "healthboard:"),
+        "global_keyprefix": broker.prefix(),
+        **broker.unacked(config.process()),
     },
     task_serializer="json",
     accept_content=["json"],
@@ -95,8 +119,8 @@ app.conf.update(
     worker_soft_shutdown_timeout=5,
     worker_hijack_root_logger=False,
     task_acks_late=False,
-    task_time_limit=240,
-    task_soft_time_limit=200,
+    task_time_limit=transport.LIMITS[0],
+    task_soft_time_limit=transport.LIMITS[1],
     task_queues=[Queue(stage, Exchange("healthboard"), routing_key=stage) for stage in QUEUES],
     task_default_queue="repair",
     task_routes={

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from healthboard import config
+from healthboard import broker, config
 from healthboard.config import BadSetting
 
 NAMES = ("web", "beat", "reader", "actor", "sender")
@@ -55,7 +55,7 @@ def worker(name: str, queues: tuple[str, ...], *, solo: bool = False) -> list[st
     named = "healthboard" if name == "all" else name
     return [
         sys.executable, *_CELERY, "worker", *pool, "-Q", ",".join(queues), "--without-mingle", "--without-gossip",
-        "-n", f"{named}-{os.getpid()}@%h", "-l", "INFO",
+        "--without-heartbeat", "-n", f"{named}-{os.getpid()}@%h", "-l", "INFO",
     ]  # fmt: skip
 
 
@@ -81,6 +81,8 @@ def main() -> int:
         for folder in (config.home(), config.run_dir()):
             folder.mkdir(parents=True, exist_ok=True)
         started = command(name)
+        if name != "web" and (why := broker.trouble(silent=True)):
+            raise BadSetting(why)
     except (BadSetting, OSError) as error:
         print(f"healthboard cannot start: {error}", file=sys.stderr, flush=True)
         return 1

@@ -5,23 +5,25 @@ from __future__ import annotations
 import redis
 from django.conf import settings
 
-from healthboard import config
+from healthboard import broker
 from healthboard.celery import QUEUES
 
 STEP_S = 0.5
 
 
 def lengths() -> dict[str, int] | None:
-    """Messages in each queue, and under ``taken`` those that a worker holds; None where the broker does not answer."""
-    prefix = config.read("HEALTHBOARD_REDIS_PREFIX", "healthboard:")
+    """Messages in each queue, and under ``taken`` those that workers hold; None where the broker does not answer."""
+    prefix = broker.prefix()
     try:
         with redis.Redis.from_url(
-            settings.REDIS_URL, socket_connect_timeout=STEP_S, socket_timeout=STEP_S
-        ) as broker, broker.pipeline(transaction=False) as asked:  # fmt: skip
+            settings.REDIS_URL, socket_connect_timeout=STEP_S, socket_timeout=STEP_S, **broker.tls(settings.REDIS_URL)
+        ) as asked_of, asked_of.pipeline(transaction=False) as asked:  # fmt: skip
             for queue in QUEUES:
                 asked.llen(f"{prefix}{queue}")
-            asked.hlen(f"{prefix}unacked")
+            for process in ("all", *broker.USERS):
+                asked.hlen(prefix + broker.unacked(process).get("unacked_key", "unacked"))
             found = asked.execute()
     except (redis.RedisError, OSError, ValueError):
         return None
-    return dict(zip((*QUEUES, "taken"), found, strict=True))
+    waiting, taken = found[: len(QUEUES)], found[len(QUEUES) :]
+    return {**dict(zip(QUEUES, waiting, strict=True)), "taken": sum(taken)}

@@ -5,7 +5,7 @@ from pathlib import Path
 import environ
 from csp.constants import NONE, SELF
 
-from healthboard import config
+from healthboard import broker, config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MODE = config.mode()
@@ -93,7 +93,7 @@ else:
 DATABASES = {"default": _database}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = config.read("REDIS_URL", "redis://127.0.0.1:6379/0")
+REDIS_URL = broker.url()
 
 LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"

@@ -22,7 +22,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from healthboard import config, processes, valkey
+from healthboard import broker, config, processes, valkey
 from healthboard.config import ROOT, BadSetting
 
 STOP_S = 12.0  # from SIGTERM to SIGKILL
@@ -124,8 +124,8 @@ class Supervisor:
 
     def broker(self) -> None:
         if url := config.read("REDIS_URL"):
-            if not valkey.answers(url, 3):
-                raise CannotStart("REDIS_URL does not answer: start that server, or unset it for the embedded one.")
+            if why := broker.trouble():
+                raise CannotStart(why)
             self.env["REDIS_URL"] = url
             return
         try:

@@ -202,7 +202,8 @@ CLOCKS = (
 SECONDS = {
     "T1": 5.5, "T2": 6.0, "T3": 7.5, "T4": 8.0, "T5 restart": 6.0, "T5 read-only": 7.0, "T5 exhausted": 7.0,
     "T5 restored": 12.0, "T6": 22.0, "T7": 12.0, "T8": 7.0, "T9": 9.0, "T10": 32.0, "T11": 10.0, "T12": 10.0,
-    "T12 worker": 7.0, "T13": 4.0, "T14": 6.5, "T15": 12.0, "T16": 40.0, "T17": 90.0, "T19": 4.0, "T22": 12.0,
+    "T12 worker": 7.0, "T13": 4.0, "T14": 6.5, "T15": 12.0, "T16": 40.0, "T17": 90.0, "T19": 4.0, "T21": 12.0,
+    "T22": 12.0,
 }  # fmt: skip
 
 ROWS = {
@@ -251,5 +252,9 @@ ROWS = {
         wanted=1_000_000, holds=100_000,
     ),
     "T19": Row("the audit record changed behind its back (changes)", alone("T19", 10), alone=True, wanted=1000, holds=100),
+    "T21": Row(
+        "messages of any task with any argument, while people were asked and have answered (messages)",
+        alone("T21", 20 * SPARE), alone=True, wanted=10_000, holds=500,
+    ),
     "T22": Row("a guard taken out: the test that is named for it fails", alone("T22", 1, *GUARDS), alone=True),
 }  # fmt: skip

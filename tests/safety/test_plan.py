@@ -98,7 +98,7 @@ def test_what_is_planned_is_what_was_asked_for():
     recorded = {flow: {k: [list(m) for m in v] for k, v in classes(POINTS).items()} for flow in FLOWS}
     wanted = {name: row.wanted for name, row in ROWS.items() if row.wanted}
     least = {"T2": 400, "T3": 200, "T4": 10_000, "T6": 1000, "T11": 50, "T12 worker": 10, "T13": 1000, "T16": 100_000,
-             "T17": 1_000_000, "T19": 1000}  # fmt: skip
+             "T17": 1_000_000, "T19": 1000, "T21": 10_000}  # fmt: skip
     assert wanted == {**least, **{f"T5 {k}": 10 for k in ("restart", "read-only", "exhausted", "restored")}}
     counts = {name: len(list(row.specs(recorded))) for name, row in ROWS.items()}
     assert counts["T7"] == 20 and counts["T9"] == 20 and counts["T10"] == 80 and counts["T15"] == 10

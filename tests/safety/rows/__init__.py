@@ -31,6 +31,7 @@ RUNNERS = {
     "T16": "forged.run",
     "T17": "fuzz.run",
     "T19": "alone.audit",
+    "T21": "messages.run",
     "T22": "guards.run",
 }
 
