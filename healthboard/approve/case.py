@@ -12,7 +12,7 @@ from healthboard import clock
 from healthboard.approve import expected, machine, plots, says, sentence
 from healthboard.approve.answers import KINDS, allowed_kinds
 from healthboard.approve.web import may
-from healthboard.cases import precedent, queries
+from healthboard.cases import precedent, precedents, queries
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
 from healthboard.fleet import foreign
@@ -98,6 +98,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "undo_until": newest.not_before if undoable else None,
         "undo_why_not": may(request, "undo", found) if undoable else None,
         "precedent": precedent.of(see, found) if not found.by_hand else None,
+        "statistics": precedents.of_case(found),
         **_expected(found, newest),
         "timeline": foreign.rows(see, queries.timeline(found, repairs), "text"),
         "answers": allowed_kinds(request, found),

@@ -26,7 +26,7 @@ def drives(tmp_path, monkeypatch):
     driver.seeded()
 
     def make(pools: str = "train=group:4,solo=template:4", **more) -> driver.Drive:
-        made.append(driver.Drive(tmp_path, pools, **more))
+        made.append(driver.Drive(more.pop("home", tmp_path), pools, **more))
         made[-1].begin()
         made[-1].one_pass = lambda: monkeypatch.setattr(engine, "PASSES", 1)
         return made[-1]
