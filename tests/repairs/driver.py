@@ -34,8 +34,10 @@ from workers.verify import carry
 CHANGING = invariants.CHANGING
 SPEED = 30.0
 COLLECT_S, EVENTS_S, LOOK_S, BREADTH_S = 5.0, 15.0, 10.0, 10.0
-#: what a healthy node waits longer: bystanders only take time
+#: what a healthy node waits longer between reports: bystanders only take time
 QUIET_S = 12.0
+#: what passes between collecting and reading: what is read at the very time of its evidence is read once more
+BEAT_S = 2.0**-10  # and adds up without rounding
 
 
 class Still:
@@ -93,13 +95,15 @@ class Drive:
         return self.fleet.clock.offset
 
     def step(self, seconds: float = 1.0) -> None:
-        self.fleet.advance(seconds, seconds)
+        self.fleet.advance(seconds - self.offset % (2 * BEAT_S), seconds)  # to a whole time again
         self._set()
         for hand in list(self.hands):
             hand()
         if self._turn("collect", COLLECT_S):
             self.collect()
         self.report()
+        self.fleet.clock.offset += BEAT_S
+        self._set()
         instance.read_due()
         if self._turn("look", LOOK_S):
             time.pass_over()
@@ -151,7 +155,9 @@ class Drive:
                 status, answer = self.take(row, job.report)
             with sandbox.lock:
                 self.crew._done(job, status, answer)
-                if not job.world.instances[job.instance].faults and not job.node.running and not answer.get("requests"):
+                machine = job.world.instances[job.instance]
+                awaited = job.report is None and machine.booted_at > self.fleet.clock.base  # a replacement's first
+                if not (machine.faults or job.node.running or answer.get("requests") or awaited):
                     job.node.due += QUIET_S
 
     def take(self, row: Instance, told: dict[str, Any]) -> tuple[int, dict[str, Any]]:
