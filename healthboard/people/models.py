@@ -99,7 +99,7 @@ class SavedView(models.Model):
     shared = models.BooleanField(default=False)
     default = models.BooleanField(default=False)  # of `pool`, or of everybody
     pool = models.CharField(max_length=255, blank=True)
-    own_default = models.BooleanField(default=False)  # what its owner starts with, before any pool's
+    own_default = models.BooleanField(default=False, db_default=False)  # what its owner starts with, before any pool's
     saved_at = models.DateTimeField()
 
     class Meta:
