@@ -58,10 +58,12 @@ def _walk(stack: Any, folder: Path) -> None:
         camera.page("/jobs/", "tour-jobs")
         camera.page("/fleet/map/?group=pool", "tour-map", theme="dark")
         camera.page(f"/cases/{_group(stack)}/", "tour-group")
+        _wait(stack, "a repair under way", lambda: _repair(stack, "RUNNING"))
         camera.page("/repairs/", "tour-repairs")
         camera.approve(doubt, "tour-undo")
-        repair = _wait(stack, "a repair that ended", lambda: _ended(stack))
+        repair = _wait(stack, "a repair that ended", lambda: _repair(stack, "SUCCEEDED"))
         camera.page(f"/repairs/{repair['id']}/", "tour-repair")
+        _wait(stack, "a case that closed", lambda: _cases(stack, "CLOSED"))
         camera.page("/cases/?state=all", "tour-cases")
         camera.page("/handover/", "tour-handover")
         browser.close()
@@ -132,9 +134,13 @@ class Camera:
         self, address: str, name: str, *, size: dict[str, int] = WIDE, theme: str = "light", keys: str = ""
     ) -> None:
         page = self._open(size, theme)
-        answer = page.goto(address)
-        if answer is None or answer.status != 200:
-            raise RuntimeError(f"{address}: {answer and answer.status}")
+        for _ in range(PATIENCE // 3):
+            answer = page.goto(address)
+            if answer is None or answer.status != 200:
+                raise RuntimeError(f"{address}: {answer and answer.status}")
+            if not page.locator(".notices .blind").count():
+                break
+            page.wait_for_timeout(3000)  # a machine with much else to do: its sources tell again soon
         for key in keys:
             page.keyboard.press(key)
         self._take(page, name)
@@ -171,9 +177,9 @@ def _group(stack: Any) -> int:
                                                       if c["verdict"] == "CORRELATED"), None))  # fmt: skip
 
 
-def _ended(stack: Any) -> dict[str, Any] | None:
+def _repair(stack: Any, state: str) -> dict[str, Any] | None:
     status, answer = stack.get("/api/v1/repairs")
-    return next((r for r in answer["items"] if r["state"] == "SUCCEEDED"), None) if status == 200 else None
+    return next((r for r in answer["items"] if r["state"] == state), None) if status == 200 else None
 
 
 def _wait(stack: Any, what: str, found: Any) -> Any:
