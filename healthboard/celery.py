@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import sys
 
 from celery import Celery, Task, signals
 from kombu import Exchange, Queue
@@ -96,6 +97,15 @@ def _is_beat(**_: object) -> None:
     os.environ["HEALTHBOARD_PROCESS"] = "beat"  # however it was started, it makes no calls to AWS
 
 
+@signals.task_prerun.connect
+def _good_connection(**_: object) -> None:
+    """A task goes on with the database connection of the one before it, as requests do: closed where it failed or grew
+    old, else asked whether it lives. Celery itself would open a new one for each task."""
+    from django.db import close_old_connections
+
+    close_old_connections()
+
+
 app.conf.update(
     broker_url=broker.url(),
     broker_use_ssl=broker.tls() or None,
@@ -111,6 +121,7 @@ app.conf.update(
     },
     task_serializer="json",
     accept_content=["json"],
+    CELERY_DB_REUSE_MAX=sys.maxsize,  # see `_good_connection`
     task_ignore_result=True,
     result_backend=None,
     worker_enable_remote_control=False,

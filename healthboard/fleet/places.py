@@ -44,6 +44,8 @@ class Source(Place):
     error = models.TextField(blank=True)
     good_rounds = models.PositiveIntegerField(default=0)  # in a row, since the last failure, gap or start
     watched_from = models.DateTimeField(null=True)  # after a start, a gap or a jump: until it has told full rounds
+    #: [ISO time, why] of each failure after it had seen, the newest last
+    lost = models.JSONField(default=list, db_default=[])
     calls = models.PositiveBigIntegerField(default=0)
     dropped = models.JSONField(default=dict)  # reason -> messages that were not used
 

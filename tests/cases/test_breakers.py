@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -10,6 +12,7 @@ from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.fleet import aws_answers
 from healthboard.fleet.models import Source
+from healthboard.fleet.seeing import why_blind
 from healthboard.notices.models import Notice
 from healthboard.people.actors import WORKER
 from healthboard.people.web import AUTH_AT
@@ -18,6 +21,7 @@ from healthboard.repairs import brakes, launches, lifecycle
 from healthboard.repairs.models import Breaker, Launch
 from tests import factories
 from tests.cases import scene
+from workers.collect import sources
 from workers.repair import engine, trips
 from workers.repair.run import Run
 
@@ -33,6 +37,18 @@ def trouble(time, minutes: int, *, bad: int = 3, good: int = 0) -> None:
 def opened() -> list[str]:
     trips.look()
     return list(Breaker.objects.filter(released_at=None).values_list("kind", flat=True))
+
+
+def rounds(time, count: int, *, lost_every: int) -> None:
+    """Rounds of all sources; EC2 fails in each of that many, the others tell."""
+    for number in range(count):
+        time.turn(sources._interval("ec2").total_seconds())
+        for name in ("ec2", "ecs", "autoscaling"):
+            claim = sources.claim(factories.account(), factories.REGION, name)
+            if name == "ec2" and number % lost_every == 0:
+                claim.failed("ThrottlingException", calls=1)
+            else:
+                claim.good(calls=1)
 
 
 # --- AWS errors
@@ -236,3 +252,40 @@ def test_the_button_on_the_system_page_releases_each_kind(kind, scope_kind, scop
     row.refresh_from_db()
     assert answer.status_code == 303 and row.released_at is not None and row.release_reason == "understood"
     assert AuditRow.objects.filter(verb="breaker.released").exists()
+
+
+# --- a source that comes and goes
+
+
+@pytest.fixture
+def waiting(time, monkeypatch):
+    """A scheduled repair whose sources are read once a minute, as outside of a sandbox."""
+    monkeypatch.setattr(sources, "_interval", lambda name: timedelta(seconds=60))
+    scene.acting()
+    scene.seeing()
+    return factories.repair(scene.machine(), state="SCHEDULED", opened_at=clock.now())
+
+
+def test_a_source_that_fails_and_sees_in_turn_opens_the_breaker_which_stays(time, waiting, admin):
+    rounds(time, 14, lost_every=2)
+    assert opened() == [] and why_blind(waiting.instance, clock.now()), "it is watched first, again and again"
+    rounds(time, 14, lost_every=2)
+    assert opened() == ["BLIND"]
+    row = Breaker.objects.get()
+    assert row.why.startswith("ec2 was lost") and "saw again in between" in row.why and "Throttling" in row.why
+    assert Notice.objects.filter(kind="breaker").count() == 1
+    rounds(time, 40, lost_every=100)
+    assert opened() == ["BLIND"], "latched, though it sees now"
+    brakes.release_breaker(row.pk, admin, "the throttling has ended")
+    assert opened() == [], "what was before the release counts no more"
+
+
+def test_a_source_that_fails_now_and_then_opens_none(time, waiting):
+    rounds(time, 60, lost_every=5)
+    assert opened() == []
+
+
+def test_a_source_that_comes_and_goes_opens_none_where_nothing_waits_for_it(time, waiting):
+    waiting.delete()
+    rounds(time, 40, lost_every=2)
+    assert opened() == []

@@ -19,8 +19,8 @@ from workers.repair.look import AwsTrouble, Look
 from workers.repair.results import Ask, Done, Wait
 from workers.repair.run import Run
 from workers.repair.steps import reboot
-from workers.repair.stuck import stuck
-from workers.verify import check
+from workers.repair.stuck import TRIES, stuck
+from workers.verify import carry, check
 
 pytestmark = pytest.mark.django_db
 
@@ -200,3 +200,45 @@ def test_what_may_have_been_done_stays_irreversible_also_after_a_later_refusal(t
     lifecycle.answered(run.repair, lifecycle.intend(run.repair, irreversible=True, **intent), outcome)
     lifecycle.answered(run.repair, lifecycle.intend(run.repair, irreversible=True, **intent), "Throttling")
     assert Repair.objects.get().irreversible
+
+
+def test_a_repair_that_cannot_be_begun_for_a_fault_of_ours_ends_and_its_case_asks(time, monkeypatch):
+    scene.acting()
+    on = scene.machine()
+    gpu = factories.gpus(on, 1)[0]
+    scene.shows(on, "XID_79", gpu=gpu.uuid)
+    scene.lost(on, gpu.uuid)
+    scene.seeing()
+    case = scene.read(on)
+    repair = Repair.objects.get()
+    broken = True
+
+    def begin(run):
+        if broken:
+            raise RuntimeError("no such column")
+        return Wait(5, "waits for the window")
+
+    monkeypatch.setattr(engine, "_may_start", begin)
+
+    def passes(count: int) -> None:
+        for _ in range(count):
+            time.turn(120)
+            engine.advance(repair.pk)
+        repair.refresh_from_db()
+
+    passes(TRIES - 1)
+    assert repair.state == "SCHEDULED" and "internal error in the start: RuntimeError" in repair.why_waiting
+    broken = False
+    passes(1)  # a pass that comes to its end: what comes later is counted anew
+    broken = True
+    passes(TRIES - 1)
+    assert repair.state == "SCHEDULED"
+    passes(1)
+    assert (repair.state, repair.outcome) == ("FAILED", "INTERNAL_ERROR") and not repair.calls.exists()
+    assert "no such column" in repair.outcome_why and "nothing was changed" in repair.outcome_why
+    carry.sweep()
+    case.refresh_from_db()
+    assert case.state == "WAITING" and "no such column" in case.why_waiting
+    scene.seeing()
+    again = scene.read(on)
+    assert again.expires_at is not None and Repair.objects.count() == 1, "a person is asked, nothing begins anew"

@@ -182,6 +182,14 @@ GUARDS = {
         "cases/test_breakers.py::test_sources_that_stay_blind_under_an_open_repair_open_a_breaker",
         (Cut(TRIPS, "            _blind(account, region, now)\n", ""),),
     ),
+    "breaker for what comes and goes": Guard(
+        "cases/test_breakers.py::test_a_source_that_fails_and_sees_in_turn_opens_the_breaker_which_stays",
+        (Cut(TRIPS, "return times if times >= max(FLAPS, rounds * FLAP_SHARE) else 0", "return 0"),),
+    ),
+    "limit of beginnings": Guard(
+        "repairs/test_time_outs.py::test_a_repair_that_cannot_be_begun_for_a_fault_of_ours_ends_and_its_case_asks",
+        (Cut("workers/repair/stuck.py", "    return tries >= TRIES\n", "    return False\n"),),
+    ),
     "protected mode": Guard(
         "cases/test_breakers.py::test_launches_that_fail_in_a_row_put_the_pool_into_protected_mode",
         (Cut("healthboard/repairs/launches.py", "if failed >= IN_A_ROW:", "if False:"),),

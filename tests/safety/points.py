@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +105,18 @@ class Points:
         self.board.add(ENDED, self.worker)
 
 
+@cache
+def _stem(path: str) -> str:
+    return Path(path).stem
+
+
 def _where() -> tuple[str, str]:
     """(step of the repair under way, handler of the step > innermost function of ours)."""
     step = inner = handler = ""
     frame = sys._getframe(2)
     while frame is not None:
         code = frame.f_code
-        label = f"{Path(code.co_filename).stem}.{code.co_name}"
+        label = f"{_stem(code.co_filename)}.{code.co_name}"
         if not inner and code.co_name == "inner" and "func" in frame.f_locals:  # left already: its decorator commits
             inner = getattr(frame.f_locals["func"], "__name__", "")
         elif code.co_filename.startswith(OURS):

@@ -26,6 +26,8 @@ RESTED_ON = frozenset({"ec2", "ecs", "autoscaling"})
 SHARE = 0.5
 #: with fewer known ones than this, every answer but an empty one is believed
 FEW = 4
+#: so many of the moments at which a source was lost are kept
+LOSSES = 400
 #: after this long without a believed round the answer is taken as the truth
 PATIENCE = timedelta(hours=1)
 
@@ -63,7 +65,11 @@ class Claim:
     def failed(self, why: object, *, calls: int = 0) -> None:
         """We could not see: the source is blind until a round succeeds."""
         log.warning("%s %s %s: %s", self.source.account, self.source.region, self.source, why)
-        Source.objects.filter(pk=self.source.pk).update(error=str(why)[:1000], good_rounds=0, calls=F("calls") + calls)
+        row = Source.objects.filter(pk=self.source.pk)
+        if row.filter(good_rounds__gt=0).exists():
+            lost = [*row.values_list("lost", flat=True).get(), [clock.now().isoformat(), str(why)[:100]]][-LOSSES:]
+            row.update(lost=lost)
+        row.update(error=str(why)[:1000], good_rounds=0, calls=F("calls") + calls)
         if self.source.name in RESTED_ON:
             aws_answers.note(self.source.account, self.source.region, bad=1, error=f"{self.source}: {why}")
 

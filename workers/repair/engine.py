@@ -29,7 +29,7 @@ from workers.repair.look import AwsTrouble
 from workers.repair.results import Ask, Climb, Done, End, PutOff, Result, Skip, Undo, Wait
 from workers.repair.run import Run
 from workers.repair.steps import checkpoint, launch, leave, prepare, reboot, replace, undo
-from workers.repair.stuck import stuck, troubled, untroubled
+from workers.repair.stuck import TRIES, cannot_begin, stuck, troubled, untroubled
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,10 @@ def advance(repair_id: int) -> str:
         return f"closed: {repair.outcome}"
     least = timedelta(seconds=0.5 if clock.scaled(10) < timedelta(seconds=5) else 1)
     try:
+        if failed and repair.state == State.SCHEDULED and cannot_begin(run):
+            why = f"it could not be begun in {TRIES} tries, and nothing was changed: {wait.why}"
+            lifecycle.finish(repair, State.FAILED, "INTERNAL_ERROR", why)
+            return f"closed: {repair.outcome}"
         wait = _ends(run, wait) if failed else wait
         lifecycle.settle(repair, wait=max(clock.scaled(wait.seconds), least), why=wait.why)
     except lifecycle.LostFence:

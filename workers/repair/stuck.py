@@ -24,6 +24,10 @@ TIME_OUTS = (
 )
 
 
+#: passes in a row that break off before a repair that has not begun is given up
+TRIES = 5
+
+
 def stuck(run: Run, result: Result) -> Ask | None:
     """No step waits without an end, whatever it waits for (INV8): beyond every time-out of the policy a person is asked.
 
@@ -52,6 +56,15 @@ def troubled(run: Run, why: str) -> Ask | None:
         return None
     since = gaps.counted_from(datetime.fromisoformat(kept["since"]))
     return _ask(run, why) if now - since > _longest(run) else None
+
+
+def cannot_begin(run: Run) -> bool:
+    """A repair that has not begun and whose passes break off, one after the other, for a fault of healthboard's own: True
+    once that is no passing trouble. Nothing was changed yet, so it ends, and its case asks a person."""
+    tries = (run.facts.get("trouble") or {}).get("tries", 0) + 1
+    if tries < TRIES:
+        run.remember(trouble={"tries": tries})
+    return tries >= TRIES
 
 
 def untroubled(run: Run) -> None:

@@ -1,4 +1,5 @@
-"""Breakers of their own for trouble that lasts: AWS that fails, and sources that stay blind while repairs wait for them.
+"""Breakers of their own for trouble that lasts: AWS that fails, and sources that stay blind, or come and go, while
+repairs wait for them.
 
 A short trouble only holds (see `seeing`) and ends by itself. The bounds here are real time, whatever the sandbox's
 speed, so that a busy machine trips nothing.
@@ -26,6 +27,9 @@ WINDOW = timedelta(minutes=15)
 MINUTES, FAILURES, SHARE = 10, 20, 0.5
 #: a source that an open repair, or the decision of a case, rests on, blind for so long
 BLIND_FOR = timedelta(minutes=15)
+#: a source that is lost and sees again: so often within that time, and in this share of its rounds
+FLAP_WINDOW = timedelta(minutes=30)
+FLAPS, FLAP_SHARE = 6, 0.25
 EVERY = timedelta(seconds=10)
 
 
@@ -64,16 +68,35 @@ def _blind(account: Account, region: str, now: datetime) -> None:
     waiting = [*held, *filter(waits_for_sight, cases)]
     for row in sorted(waiting, key=lambda row: row.opened_at):
         for name, source in wanted(row.instance).items():
-            since = _blind_since(source, row.opened_at, released, now)
-            if since is not None and now - since > BLIND_FOR:
-                said = source.error if source is not None else ""
-                why = (
-                    f"{source or name} is blind since {since:%H:%M:%S} while repairs wait for it: {said or 'no answer'}"
-                )
+            if why := _lasts(source, name, row.opened_at, released, now):
                 brakes.open_breaker(
                     account=account, region=region, kind="BLIND", scope_kind="place", scope="", why=why, actor=WORKER
                 )
                 return
+
+
+def _lasts(source: Source | None, name: str, opened: datetime, released: datetime | None, now: datetime) -> str:
+    """Why nothing comes of what waits for this source since `opened`, in words; empty where it is only a short trouble."""
+    since = _blind_since(source, opened, released, now)
+    if since is not None and now - since > BLIND_FOR:
+        said = source.error if source is not None else ""
+        return f"{source or name} is blind since {since:%H:%M:%S} while repairs wait for it: {said or 'no answer'}"
+    times = _flaps(source, max(opened, released or opened), now) if source is not None else 0
+    if not times:
+        return ""
+    return (
+        f"{source} was lost {times} times within {FLAP_WINDOW.total_seconds() / 60:.0f} minutes and saw again in between, "
+        f"so that what waits for it never goes on for long; the last time: {source.lost[-1][1]}"
+    )
+
+
+def _flaps(source: Source, begun: datetime, now: datetime) -> int:
+    """How often it was lost since something has waited for it, where that is so often that nothing comes of it: in a
+    quarter of its rounds, after each of which two good ones are waited for; 0 where it is not."""
+    rounds = FLAP_WINDOW.total_seconds() / max(source.interval_s, 1)
+    since = max(now - FLAP_WINDOW, begun)
+    times = sum(1 for at, _ in source.lost if since < datetime.fromisoformat(at) <= now)
+    return times if times >= max(FLAPS, rounds * FLAP_SHARE) else 0
 
 
 def _blind_since(source: Source | None, opened: datetime, released: datetime | None, now: datetime) -> datetime | None:
