@@ -11,7 +11,6 @@ from botocore.awsrequest import AWSPreparedRequest
 
 from healthboard import aws, aws_roles
 from healthboard.config import BadSetting
-from tests.collect.conftest import client
 
 #: looks real, belongs to nobody: AWS's own example keys
 KEY, SECRET = "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -78,7 +77,7 @@ def test_real_looking_credentials_change_nothing(sandbox_process, tmp_path):
 
 
 def test_a_request_that_would_leave_is_stopped_before_it_is_sent(sandbox, monkeypatch):
-    api = client("ec2")
+    api = aws.client("ec2", account="111122223333", region="us-east-1")
     api._endpoint.host = "https://ec2.us-east-1.amazonaws.com"
     api.meta.events.register_first(
         "before-call", lambda params, **_: params.update(url="https://ec2.us-east-1.amazonaws.com/")

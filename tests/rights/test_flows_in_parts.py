@@ -29,16 +29,20 @@ def parts(db, drives, monkeypatch):
 
 
 def test_every_call_of_replacing_and_rebooting_is_allowed_and_made_by_the_part_that_may(parts):
-    """GROUP and TEMPLATE, REPLACE and REBOOT, one after the other."""
+    """GROUP and TEMPLATE at the same time, first REPLACE, then REBOOT."""
     drive = parts("train=group:3,solo=template:3")
-    for pool, code, outcome in (
-        ("solo", "XID_79", "REPLACED"), ("train", "XID_79", "REPLACED"),
-        ("solo", "XID_95", "REBOOTED"), ("train", "XID_95", "REBOOTED"),
-    ):  # fmt: skip
-        machine = next(m for m in drive.fleet.pool(pool) if m.state == "running" and drive.repair(m) is None)
-        drive.inject(machine, code, 0)
-        repair = drive.repaired(machine)
-        assert (repair.state, repair.outcome) == ("SUCCEEDED", outcome), drive.said()
+    drive.policy(soak_s=60)
+    for code, outcome in (("XID_79", "REPLACED"), ("XID_95", "REBOOTED")):
+        machines = [
+            next(m for m in drive.fleet.pool(pool) if m.state == "running" and drive.repair(m) is None)
+            for pool in ("solo", "train")
+        ]
+        for machine in machines:
+            drive.inject(machine, code, 0)
+        ended = [drive.repaired(machine) for machine in machines]
+        assert [(repair.owner, repair.state, repair.outcome) for repair in ended] == [
+            ("TEMPLATE", "SUCCEEDED", outcome), ("GROUP", "SUCCEEDED", outcome),
+        ], drive.said()  # fmt: skip
     assert drive.gate.refused == []
     by = {process: {(s, o) for p, s, o in drive.gate.made if p == process} for process in ("web", "reader", "actor")}
     assert by["web"] == set()

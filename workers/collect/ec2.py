@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from healthboard import aws, clock, config
+from healthboard import aws, clock
 from healthboard.diagnosis import ec2 as diagnosis
 from healthboard.diagnosis import names
-from healthboard.fleet import record
+from healthboard.fleet import itself, record
 from healthboard.fleet.models import Account, Instance
 from workers.collect import autoscaling, pools, sources, store
 from workers.collect.ownership import owner_columns
@@ -93,14 +93,14 @@ def _store(
         pools.store_groups(account, region, groups, at)
     known = store.known_instances(account.pk, region, told)
     book = pools.Book.load(account, region, templates)
-    values = {}
+    values, own = {}, itself.own()
     for instance_id, item in told.items():
         row = known.get(instance_id)
         if row is not None and row.seen_at is not None and row.seen_at >= at:
             continue  # a later round was faster
         if row is None and not _ours(item, region, book, groups):
             continue
-        values[instance_id] = _columns(region, item, row, book, groups, at)
+        values[instance_id] = _columns(region, item, row, book, groups, own, at)
     fixed = {"account": account, "region": region, "first_seen_at": at}
     stored = store.upsert(Instance, known, values, fixed)
     store.mark_seen(Instance, [row.pk for row in stored.values()], at)
@@ -125,6 +125,7 @@ def _columns(
     row: Instance | None,
     book: pools.Book,
     groups: autoscaling.Groups | None,
+    own: itself.Own,
     at: datetime,
 ) -> dict[str, Any]:
     tags = store.tags_of(item)
@@ -148,7 +149,7 @@ def _columns(
         "metadata_open": metadata_open(item.get("MetadataOptions") or {}),
         "tags": tags,
         "paused_by_tag": store.paused(tags),
-        "is_self": item["InstanceId"] in config.own_instances(),
+        "is_self": own.has(item["InstanceId"], row.cluster_id if row else None),
         "gpus_expected": gpus_of(region, item.get("InstanceType") or ""),
         "gone_at": ((row.gone_at if row else None) or at) if state == "terminated" else None,
     }

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from healthboard import aws, clock
+from healthboard.fleet import itself
 from healthboard.fleet.models import Account, Cluster, Instance
 from healthboard.fleet.owners import BATCH_TAG
 from workers.collect import ecs_instances, ecs_providers, ecs_tasks, sources, store
@@ -48,6 +49,8 @@ def collect(account: Account, region: str) -> bool:
     clusters = _store_clusters(account, region, described, at)
     claim.good(calls=reader.calls, note=_failed_parts("describe_clusters", failures))
     every = [collect_cluster(account, region, *pair) for pair in clusters]
+    if ours := itself.own().clusters:  # of a new member the other round learns it only later
+        Instance.objects.filter(cluster__in=ours, is_self=False).update(is_self=True)
     return all(every)
 
 
