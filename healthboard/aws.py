@@ -143,44 +143,52 @@ def event_queue(account: str, region: str) -> str:
 
 
 def client(
-    service: str, *, account: str, region: str, changing: bool = False, allowed: Operations | None = None
+    service: str,
+    *,
+    account: str,
+    region: str,
+    changing: bool = False,
+    part: str = "",
+    allowed: Operations | None = None,
 ) -> Any:
     """A client for one account and region, kept for the life of the process and safe to share between threads.
 
     `changing`: for calls that change something; they are sent exactly once and never repeated by botocore.
-    `allowed`: other operations than the process's own, for a command that a person runs with rights of their own.
+    `part`: whose rights, reader's or actor's, where one worker does all; by itself the reader's for reading.
+    `allowed`: other operations than those, for a command that a person runs with rights of their own.
     Raises BadSetting where the settings or credentials do not allow it, NotAllowed where the process may not call AWS.
     """
     process = config.process()
-    own = operations.OF[process]
-    if not own or (allowed is not None and process != "all"):
-        raise NotAllowed(f"the {process} process makes no {'such ' if own else ''}calls to AWS")
-    if changing and process == "reader":
+    part = part or ("actor" if changing else "reader")
+    if not operations.OF[process] or (allowed is not None and process != "all"):
+        raise NotAllowed(f"the {process} process makes no {'such ' if operations.OF[process] else ''}calls to AWS")
+    if process == "reader" and changing:
         raise NotAllowed("the reader process changes nothing in AWS")
+    part = part if process == "all" else process
     endpoint = sandbox_endpoint() if config.mode() == "sandbox" else None
-    key = (os.getpid(), process, endpoint, service, account, region, changing, allowed is not None)
+    key = (os.getpid(), part, endpoint, service, account, region, changing, allowed is not None)
     with _lock:
         made = _clients.get(key)
         if made is None:
             if endpoint:
                 made = _sandbox_client(service, account, region, changing, endpoint)
             else:
-                role = "" if allowed is not None else "actor" if changing or process == "actor" else "reader"
-                made = _aws_client(service, account, region, changing, role)
-            made.meta.events.register_first("before-call", _only(process, own if allowed is None else allowed))
+                made = _aws_client(service, account, region, changing, part if allowed is None else "")
+            own = operations.OF[part] if allowed is None else allowed
+            made.meta.events.register_first("before-call", _only(part, own))
             if changing:
                 made.meta.events.register_last("before-send", refuse_late)
             _clients[key] = made
     return made
 
 
-def _only(process: str, allowed: Operations) -> Callable[..., None]:
+def _only(part: str, allowed: Operations) -> Callable[..., None]:
     """Refuses every operation that is not declared, before its request is made (botocore's `before-call`)."""
 
     def refuse(model: OperationModel, **_: Any) -> None:
         service, name = model.service_model.service_name, model.name
         if name not in allowed.get(service, ()):
-            raise NotAllowed(f"{service}:{name} is not among the operations of the {process} process")
+            raise NotAllowed(f"{service}:{name} is not among the operations of the {part}")
 
     return refuse
 

@@ -25,9 +25,9 @@ def watch(host, *args, **kw):
 socket.getaddrinfo = watch
 from healthboard import aws
 for changing in (False, True):
-    for service, call in (("ec2", "describe_instances"), ("ecs", "list_clusters"),
+    for service, call in (("ec2", "describe_instances"), ("ecs", "describe_clusters"),
                           ("autoscaling", "describe_auto_scaling_groups"), ("sts", "get_caller_identity"),
-                          ("sqs", "get_queue_url")):
+                          ("sqs", "get_queue_url"))[:4 if changing else 5]:
         client = aws.client(service, account="111122223333", region="us-east-1", changing=changing)
         getattr(client, call)(**({'QueueName': 'healthboard-events'} if service == 'sqs' else {}))
         key = client._request_signer._credentials.access_key

@@ -86,9 +86,19 @@ def test_an_operation_that_is_not_declared_does_not_leave(sandbox, monkeypatch, 
     api = aws.client(service, **PLACE)
     sent = []
     api.meta.events.register("before-send", lambda request, **_: sent.append(request))
-    with pytest.raises(aws.NotAllowed, match=f"not among the operations of the {process} process"):
+    part = "reader" if process == "all" else process
+    with pytest.raises(aws.NotAllowed, match=f"not among the operations of the {part}"):
         getattr(api, method)(**request_)
     assert sent == []
+
+
+def test_one_worker_for_all_keeps_reading_and_repairing_apart(sandbox):
+    reading, repairing = aws.client("ec2", **PLACE), aws.client("ec2", **PLACE, part="actor")
+    with pytest.raises(aws.NotAllowed, match="of the reader"):
+        reading.get_console_output(InstanceId="i-1")
+    with pytest.raises(aws.NotAllowed, match="of the actor"):
+        repairing.describe_instance_types()
+    assert reading.describe_instance_types()["InstanceTypes"] and repairing.describe_instances()["Reservations"]
 
 
 def test_a_declared_operation_leaves(sandbox, monkeypatch):

@@ -106,3 +106,22 @@ def _ready(port: int, web: subprocess.Popen) -> bool:
                 return False
             time.sleep(0.1)
     return False
+
+
+AS_IT_SAYS = {
+    "web": "import healthboard.wsgi",
+    "beat": "from healthboard.celery import app; from celery import signals; signals.beat_init.send(None)",
+}
+
+
+@pytest.mark.parametrize("name", AS_IT_SAYS)
+def test_web_and_beat_know_what_they_are_however_they_are_started(name, tmp_path):
+    """gunicorn or celery by hand, without the variable: no client is made in them either."""
+    env = {k: v for k, v in os.environ.items() if k != "HEALTHBOARD_PROCESS"} | {"HEALTHBOARD_HOME": str(tmp_path)}
+    code = (
+        f"{AS_IT_SAYS[name]}\nfrom healthboard import aws\n"
+        "try: aws.client('ec2', account='111122223333', region='us-east-1')\n"
+        "except aws.NotAllowed as refused: print(refused)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == f"the {name} process makes no calls to AWS", done.stderr

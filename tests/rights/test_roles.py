@@ -63,6 +63,7 @@ def test_one_worker_for_all_reads_and_changes_under_different_roles(real, monkey
     monkeypatch.setenv("HEALTHBOARD_ACTOR_ROLE", "acting")
     call(OTHER)
     call(OTHER, changing=True)
+    call(OTHER, part="actor")
     assert [asked["RoleArn"].rpartition("/")[2] for asked in real] == ["elsewhere", "acting"]
     assert all("ExternalId" not in asked for asked in real)
 

@@ -104,5 +104,5 @@ def _warm() -> None:
     app.finalize()
     app.loader.import_default_modules()
     for service in ("ec2", "ecs", "autoscaling", "sts"):
-        for changing in (False, True):
-            aws.client(service, account=driver.ACCOUNT, region=driver.REGION, changing=changing)
+        for part, changing in (("reader", False), ("actor", False), ("actor", True)):
+            aws.client(service, account=driver.ACCOUNT, region=driver.REGION, part=part, changing=changing)

@@ -79,7 +79,7 @@ def look_at(instance: Instance) -> Look:
 
 
 def _look_at(instance: Instance) -> Look:
-    place = {"account": instance.account.account_id, "region": instance.region}
+    place = {"account": instance.account.account_id, "region": instance.region, "part": "actor"}
     ec2, ecs, scaling = (client(s, **place) for s in ("ec2", "ecs", "autoscaling"))
     try:
         answer = ec2.describe_instances(InstanceIds=[instance.instance_id])
@@ -143,7 +143,7 @@ def _membership_told(id_: str, lifecycle: str, group: dict[str, Any] | None, *, 
 
 def tasks_on(instance: Instance) -> list[dict[str, Any]]:
     """Every task on the instance that has not stopped, as DescribeTasks tells it."""
-    ecs = client("ecs", account=instance.account.account_id, region=instance.region)
+    ecs = client("ecs", account=instance.account.account_id, region=instance.region, part="actor")
     found: list[dict[str, Any]] = []
     for desired in ("RUNNING", "STOPPED"):
         token = None

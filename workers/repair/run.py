@@ -125,7 +125,8 @@ class Run:
     # --- AWS ---
 
     def client(self, service: str, *, changing: bool = False):
-        return client(service, account=self.instance.account.account_id, region=self.instance.region, changing=changing)
+        at = self.instance
+        return client(service, account=at.account.account_id, region=at.region, changing=changing, part="actor")
 
     def close_lost_calls(self) -> None:
         """Calls of a worker that died before it could write the outcome: only reading back can tell."""
