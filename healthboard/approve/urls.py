@@ -21,6 +21,7 @@ from healthboard.approve import (
     preview,
     ready,
     report,
+    statistics,
     system,
     wall,
 )
@@ -61,6 +62,7 @@ urlpatterns = [
     path("policies/preview/", preview.preview, name="policy_preview"),
     path("look/", look.look, name="look"),
     path("handover/", handover.handover, name="handover"),
+    path("statistics/", statistics.statistics_page, name="statistics"),
     path("audit/", audit.audit, name="audit"),
     path("wall/", wall.wall, name="wall"),
 ]

@@ -18,7 +18,7 @@ from healthboard.people import access
 from healthboard.people.web import actor_of
 from healthboard.refusals import Invalid, NotFound, Refusal
 from healthboard.repairs import queries, waiting
-from healthboard.repairs.expected import expect
+from healthboard.repairs.history import expect
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
 

@@ -133,6 +133,12 @@ def stopped(text: str) -> str:
 
 
 @register.filter
+def spread(bucket: Any, name: str) -> Any:
+    """Median and ninetieth percentile of one of the times of a `statistics.Bucket`."""
+    return bucket.spread(name)
+
+
+@register.filter
 def step(name: str) -> str:
     """A step's name in words."""
     known = STEPS.get(name)

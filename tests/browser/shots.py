@@ -100,6 +100,8 @@ def pages(found: dict) -> dict[str, str]:
         "repair": f"/repairs/{found['running_repair'].pk}/",
         "repair-asks": f"/repairs/{found['asking_repair'].pk}/",
         "audit": "/audit/",
+        "statistics": "/statistics/",
+        "statistics-none": "/statistics/?since=2020-01-01&until=2020-02-01",
         "explain": "/explain/",
         "system": "/system/",
         "handover": "/handover/",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -32,3 +34,19 @@ def test_the_figures_are_there_without_scripts(scene, visit):
     page.locator("#figures summary").click()
     expect(page.locator("#figures tbody tr")).to_have_count(60)
     expect(page.locator("#figures")).to_contain_text("HW thermal slowdown")
+
+
+def test_figures_over_time_are_plots_by_date_and_tables_without_scripts(scene, visit):
+    page = visit("viewer")
+    page.goto("/statistics/")
+    expect(page.locator(".plot canvas")).to_have_count(6)
+    expect(page.locator(".plot .key").nth(1)).to_have_text("policyapprovedoverriddenby hand")
+    page.locator(".plot .u-over").first.hover()
+    expect(page.locator(".plot .now").first).to_contain_text("all ")
+    plain = visit("viewer", java_script_enabled=False)
+    plain.goto("/statistics/?by=week")
+    plain.locator("#by-time summary").click()
+    assert 5 <= plain.locator("#by-time tbody tr").count() <= 6
+    plain.select_option("select[name=pool]", "train")
+    plain.click("#filters button")
+    expect(plain).to_have_url(re.compile("pool=train"))

@@ -8,7 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from healthboard import clock
 from healthboard.notices.models import QuietHours
-from healthboard.repairs.expected import expect
+from healthboard.repairs.history import expect
 from tests import factories as make
 
 

@@ -1,4 +1,5 @@
-// Draws what the flight recorder kept with uPlot, from the JSON beside the page. Without it the tables tell the same.
+// Draws with uPlot what the flight recorder kept, or figures by day or week (`dates`), from the JSON beside the page.
+// Without it the tables tell the same.
 (() => {
   "use strict";
   const HIGH = 130;
@@ -14,11 +15,13 @@
     return node;
   }
 
-  function axes(lanes) {
+  const day = (t) => new Date(t * 1000).toISOString().slice(0, 10);
+
+  function axes(lanes, dates) {
     const look = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line"), width: 1 },
                    font: "11px system-ui, sans-serif" };
     const time = { ...look, space: 70, size: 26,
-                   values: (u, splits, axis, space, step) => splits.map((t) => clock(t).slice(0, step < 60 ? 8 : 5)) };
+                   values: (u, splits, axis, space, step) => splits.map((t) => (dates ? day(t).slice(5) : clock(t).slice(0, step < 60 ? 8 : 5))) };
     const value = lanes
       ? { ...look, size: 142, splits: () => lanes.map((_, n) => n), values: () => lanes }
       : { ...look, size: 46, space: 28 };
@@ -56,16 +59,25 @@
     into.append(box);
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", title);
+    if (series.some((one) => one.label)) {
+      const key = element("p", "key small");
+      for (const one of series) {
+        const word = element("span", "", one.label);
+        word.style.setProperty("--of", one.stroke);
+        key.append(word);
+      }
+      box.insertBefore(key, canvas);
+    }
     const last = told.times[told.times.length - 1], marked = marks.map((m) => m.at);
     const from = told.times[0], to = Math.max(last, ...marked.filter((at) => at < last + 120), from + 1);
     return new uPlot({
-      width: Math.max(canvas.clientWidth, 200), height: HIGH, legend: { show: false }, axes: axes(lanes),
+      width: Math.max(canvas.clientWidth, 200), height: HIGH, legend: { show: false }, axes: axes(lanes, told.dates),
       cursor: { sync: { key: "recorder" }, y: false, drag: { x: false, y: false } },
       scales: { x: { time: true, range: [from, to] }, y: lanes ? { range: [-0.6, lanes.length - 0.4] } : {
         range: (u, low, high) => (low === null ? [0, 1] : low === high ? (low === 0 ? [0, 1] : [low - 1, high + 1]) : uPlot.rangeNum(low, high, 0.12, true)) } },
       series: [{}, ...series],
       hooks: { draw: [marksOf(marks, named)], setCursor: [(u) => {
-        now.textContent = u.cursor.idx === null || u.cursor.idx === undefined ? "" : `${clock(told.times[u.cursor.idx])}  ${words(u.cursor.idx)}`;
+        now.textContent = u.cursor.idx === null || u.cursor.idx === undefined ? "" : `${(told.dates ? day : clock)(told.times[u.cursor.idx])}  ${words(u.cursor.idx)}`;
       }] },
     }, [told.times, ...data], canvas);
   }
@@ -75,7 +87,18 @@
     const plots = [];
     const strong = { stroke: css("--accent"), width: 2, points: { show: false } };
     const faint = { stroke: css("--blind"), width: 1, alpha: 0.45, points: { show: false } };
+    const tones = ["--accent", "--doubt", "--many", "--watch"].map(css);
     for (const metric of told.metrics) {
+      const named = metric.names || [];
+      if (named.length) {
+        const gap = metric.values.flat().length < 60;
+        plots.push(plot(into, told, {
+          title: metric.unit ? `${metric.title}, ${metric.unit}` : metric.title, marks: [], named: false, data: metric.values,
+          series: named.map((label, n) => ({ label, stroke: tones[n], width: 2, spanGaps: true, points: { show: gap, size: 5, fill: tones[n] } })),
+          words: (n) => named.map((name, of) => `${name} ${number(metric.values[of][n])}`).join(", "),
+        }));
+        continue;
+      }
       const [mine, ...others] = metric.values;
       plots.push(plot(into, told, {
         title: metric.unit ? `${metric.title}, ${metric.unit}` : metric.title,
