@@ -6,7 +6,7 @@ from typing import Any
 
 from ninja import NinjaAPI
 
-from healthboard.api import decisions, errors, lists, node, node_enrol
+from healthboard.api import acts, decisions, errors, fleet, lists, node, node_enrol, record
 from healthboard.api.auth import Session, Token
 
 
@@ -34,6 +34,9 @@ api = Api(
 )
 errors.install(api)
 api.add_router("", lists.router)
+api.add_router("", record.router)
+api.add_router("", fleet.router)
 api.add_router("", decisions.router)
+api.add_router("", acts.router)
 api.add_router("", node.router)
 api.add_router("", node_enrol.router)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from healthboard.exports import cell
 
 
 def answer(name: str, columns: Sequence[str], items: Iterable[Mapping[str, Any]]) -> HttpResponse:
-    """`items` under `columns`; a list in a cell is joined by spaces."""
+    """`items` under `columns`; a list in a cell is joined by spaces, a mapping is JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(columns)
@@ -24,4 +25,6 @@ def answer(name: str, columns: Sequence[str], items: Iterable[Mapping[str, Any]]
 
 
 def _flat(value: Any) -> Any:
+    if isinstance(value, dict):
+        return json.dumps(value, sort_keys=True, default=str) if value else ""
     return " ".join(str(v) for v in value) if isinstance(value, (list, tuple)) else value

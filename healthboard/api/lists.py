@@ -35,7 +35,7 @@ CSV = {"responses": {200: {"content": {"text/csv": {"schema": {"type": "string"}
 DETAIL = {**READ, **responses(404)}
 
 
-def _page(
+def page(
     request: HttpRequest, rows: QuerySet, show: Callable[[Any], dict[str, Any]], name: str, after: int | None, limit: int,
     format: schemas.Format, schema: Any,
 ) -> Any:  # fmt: skip
@@ -49,7 +49,7 @@ def _page(
     return {"items": items, "next": found[limit - 1].pk if len(found) > limit else None}
 
 
-def _one(request: HttpRequest, item: dict[str, Any]) -> dict[str, Any]:
+def one(request: HttpRequest, item: dict[str, Any]) -> dict[str, Any]:
     return views.for_person(access.seeing(request.auth), [item])[0]
 
 
@@ -65,7 +65,7 @@ def cases(
     """Cases, newest first; `instance` finds group cases of which it is a member too."""
     may_view(request)
     see = access.seeing(request.auth)
-    rows = see(views.cases())
+    rows = see(views.listed_cases())
     if instance and foreign.unseen(see, {instance}):
         rows = rows.none()  # that it is a member of something is told to nobody who may not see it
     elif instance:
@@ -76,7 +76,7 @@ def cases(
         rows = rows.filter(Q(instance__instance_id=instance) | members | named).distinct()
     if state:
         rows = rows.filter(state=state)
-    return _page(request, rows, views.case, "cases", after, limit, format, schemas.CaseItem)
+    return page(request, rows, views.case, "cases", after, limit, format, schemas.CaseItem)
 
 
 @router.get("/cases/{case_id}", response={200: schemas.CaseDetail, **DETAIL}, operation_id="get_case")
@@ -85,7 +85,7 @@ def case(request: HttpRequest, case_id: Id):
     row = access.within(request.auth, views.cases()).filter(pk=case_id).first()
     if row is None:
         raise NotFound(f"There is no case {case_id}.")
-    return _one(request, views.case_detail(row))
+    return one(request, views.case_detail(row))
 
 
 @router.get("/repairs", response={200: schemas.RepairList, **READ}, operation_id="list_repairs", openapi_extra=CSV)
@@ -100,14 +100,14 @@ def repairs(
 ):
     """Repairs, newest first; `resolution` is the outcome, empty while it is open."""
     may_view(request)
-    rows = access.within(request.auth, views.repairs(), prefix="instance__")
+    rows = access.within(request.auth, views.listed_repairs(), prefix="instance__")
     if instance:
         rows = rows.filter(instance__instance_id=instance)
     if state:
         rows = rows.filter(state=state)
     if case:
         rows = rows.filter(decision__case=case)
-    return _page(request, rows, views.repair, "repairs", after, limit, format, schemas.RepairItem)
+    return page(request, rows, views.repair, "repairs", after, limit, format, schemas.RepairItem)
 
 
 @router.get("/repairs/{repair_id}", response={200: schemas.RepairDetail, **DETAIL}, operation_id="get_repair")
@@ -116,7 +116,7 @@ def repair(request: HttpRequest, repair_id: Id):
     row = access.within(request.auth, views.repairs(), prefix="instance__").filter(pk=repair_id).first()
     if row is None:
         raise NotFound(f"There is no repair {repair_id}.")
-    return _one(request, views.repair_detail(row))
+    return one(request, views.repair_detail(row))
 
 
 @router.get(
@@ -134,7 +134,7 @@ def instances(
 ):
     """Instances, the one seen last first, with their open case and repair."""
     may_view(request)
-    rows = access.within(request.auth, views.instances())
+    rows = access.within(request.auth, views.listed_instances())
     if not gone:
         rows = rows.filter(gone_at=None)
     if instance:
@@ -143,7 +143,7 @@ def instances(
         rows = rows.filter(pool__name=pool)
     if verdict:
         rows = rows.filter(verdict=verdict)
-    return _page(request, rows, views.instance, "instances", after, limit, format, schemas.InstanceItem)
+    return page(request, rows, views.instance, "instances", after, limit, format, schemas.InstanceItem)
 
 
 @router.get("/jobs", response={200: schemas.JobList, **READ}, operation_id="list_jobs", openapi_extra=CSV)
@@ -170,7 +170,7 @@ def instance(request: HttpRequest, pk: Id):
     row = access.within(request.auth, views.instances()).filter(pk=pk).first()
     if row is None:
         raise NotFound(f"There is no instance {pk}.")
-    return _one(request, views.instance_detail(row))
+    return one(request, views.instance_detail(row))
 
 
 @router.get(
@@ -182,4 +182,4 @@ def condemned(
     """GPUs that were given back as broken and must not serve again."""
     may_view(request)
     rows = access.within(request.auth, views.condemned(), pool="instance__pool__name")
-    return _page(request, rows, views.gpu, "condemned", after, limit, format, schemas.CondemnedItem)
+    return page(request, rows, views.gpu, "condemned", after, limit, format, schemas.CondemnedItem)

@@ -10,6 +10,7 @@ from ninja import Schema
 from pydantic import ConfigDict, Field
 
 from healthboard.cases.jobs import TABS as JOB_TABS
+from healthboard.cases.models import Decision
 from healthboard.cases.states import State as _CaseState
 from healthboard.diagnosis.signals import Action
 from healthboard.repairs.states import State as _RepairState
@@ -19,6 +20,8 @@ from healthboard.repairs.waiting import NEXT
 CaseState = Literal[tuple(str(s) for s in _CaseState)]
 RepairState = Literal[tuple(str(s) for s in _RepairState)]
 JobState = Literal[tuple(JOB_TABS)]
+Kind = Literal[tuple(str(kind) for kind in Decision.Kind)]
+By = Literal["day", "week"]
 BIG = 2**63 - 1
 #: text without NUL, which PostgreSQL cannot store
 Text = Annotated[str, Field(max_length=4000, pattern=r"^[^\x00]*$")]

@@ -28,10 +28,42 @@ def _all_of(item: dict[str, Any]) -> set[str]:
     return {*item["instances"], *item["victims"]}
 
 
+#: what a list shows of each; the rest of a row is long (plans, settings, facts), or read for nothing
+_CASE = (
+    "codes", "verdict", "action", "state", "resolution", "plan_version", "evidence_hash", "opened_at", "closed_at",
+    "region", "code", "title", "mode", "why", "why_waiting", "parent", "victims", "expires_at", "snoozed_until",
+    "account__account_id", "instance__instance_id", "pool__name",
+)  # fmt: skip
+_REPAIR = (
+    "action", "state", "outcome", "opened_at", "closed_at", "step", "why_waiting", "automatic", "requested_by",
+    "instance__instance_id", "pool__name", "replacement__instance_id", "decision__plan_version",
+    "decision__evidence_hash", "decision__case__codes", "decision__case__verdict",
+)  # fmt: skip
+_INSTANCE = (
+    "instance_id", "region", "owner", "zone", "instance_type", "state", "ecs_status", "agent_connected",
+    "tasks_running", "verdict", "verdict_code", "verdict_why", "seen_at", "node_seen_at", "gone_at",
+    "account__account_id", "cluster__name", "pool__name",
+)  # fmt: skip
+
+
+def listed_cases() -> QuerySet[Case]:
+    """`cases` with no more of each than `case` reads."""
+    return cases().only(*_CASE)
+
+
+def listed_repairs() -> QuerySet[Repair]:
+    return repairs().only(*_REPAIR)
+
+
+def listed_instances() -> QuerySet[Instance]:
+    return instances().only(*_INSTANCE)
+
+
 def cases() -> QuerySet[Case]:
     """Cases with everything that `case` reads, in a fixed number of queries."""
-    members = Case.objects.select_related("instance").order_by("pk")
+    members = Case.objects.select_related("instance").only("parent", "instance__instance_id").order_by("pk")
     decided = Decision.objects.exclude(repair=None).order_by("pk")
+    decided = decided.select_related("repair").only("case", "repair__closed_at")
     return Case.objects.select_related("account", "instance", "pool").prefetch_related(
         Prefetch("members", queryset=members, to_attr="member_rows"),
         Prefetch("decisions", queryset=decided, to_attr="decided_rows"),

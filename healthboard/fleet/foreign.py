@@ -32,13 +32,23 @@ def plain(see: See, value: Any) -> Any:
     A list of ids loses them, a text that is nothing but such an id becomes empty, and a sentence counts them. At most
     one query for each 2,000 ids, none for a person who sees everything.
     """
+    if sees_all(see):
+        return value
     hidden = unseen(see, set(_named(value)))
     return _without(value, hidden) if hidden else value
+
+
+def sees_all(see: See) -> bool:
+    """True for a person with a grant that has no scope: nothing is hidden from them, and nothing need be looked for."""
+    every = Instance.objects.all()
+    return see(every) is every
 
 
 def rows(see: See, found: Iterable[Any], *columns: str) -> list[Any]:
     """Rows (models, which are not to be saved afterwards, or dataclasses) with `plain` values in these columns."""
     every = list(found)
+    if sees_all(see):
+        return every
     told = plain(see, [[getattr(row, name) for name in columns] for row in every])
     return [_with(row, dict(zip(columns, values, strict=True))) for row, values in zip(every, told, strict=True)]
 

@@ -15,7 +15,7 @@ from healthboard.people.actors import system
 from healthboard.wsgi import application
 from tests import factories
 
-EXAMPLES = 60
+EXAMPLES = 100
 #: 422 is the answer to what is well-formed and contradictory; 409 to a case that moved on
 CONFIG = {
     "seed": 20,
