@@ -57,6 +57,7 @@ TICKS = {
     "wake due repairs": ("workers.repair.sweep", 15),
     "carry ends back to cases": ("workers.verify.sweep", 15),
     "check invariants": ("workers.verify.check", 300),
+    "purge what is old": ("workers.verify.purge", 3600),
     "seal the audit chain": ("workers.verify.seal", 60),
     "canary": ("workers.verify.prove_alive", 30),
     "send notices": ("workers.notify.sweep", 30),

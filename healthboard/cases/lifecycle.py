@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
+
 from healthboard import clock, words
 from healthboard.audit.record import record
 from healthboard.cases import telling
@@ -35,6 +37,11 @@ def create(**fields: Any) -> Case:
 def keep(case: Case, **fields: Any) -> Evidence:
     """What a reading rested on: append-only."""
     return Evidence.objects.create(case=case, **fields)
+
+
+def forget(rows: QuerySet[Evidence]) -> int:
+    """The one change to what was kept: its inputs go for good; hash, reading and answer stay. For `cases.retention`."""
+    return rows.update(inputs={"purged": clock.now().isoformat()})
 
 
 def decided(case: Case, **fields: Any) -> Decision:

@@ -32,6 +32,15 @@ class Unreadable(Exception):
     """The evidence is not in a form that can be decided again."""
 
 
+class Purged(Unreadable):
+    """Its inputs are older than evidence is kept."""
+
+
+def purged(at: datetime) -> int:
+    """How many pieces of evidence from `at` on cannot be decided again, since their inputs were purged."""
+    return Evidence.objects.filter(at__gte=at, inputs__has_key="purged").count()
+
+
 @dataclass(frozen=True, slots=True)
 class Again:
     """One piece of evidence, decided again: the JSON that would be stored now. `answer` is empty where none was kept."""
@@ -86,6 +95,8 @@ def again(row: Evidence, instead: Instead | None = None, known: Again | None = N
 
     `known`: the same evidence, decided under other policies; where these read it alike, it is not read again.
     """
+    if at := row.inputs.get("purged"):
+        raise Purged(f"its inputs were purged on {at[:10]}")
     try:
         frozen = thaw(row.inputs)
         resolved = _policies(row.inputs["policy"], instead) if "policy" in row.inputs else None
@@ -163,8 +174,14 @@ def compare(row: Evidence, now: Again) -> Difference | None:
 
 
 def since(at: datetime, instead: Instead | None = None) -> Iterator[Difference | None]:
-    """For each piece of evidence from `at` on, in the order in which it was kept."""
-    rows = Evidence.objects.filter(at__gte=at).select_related("case__instance").order_by("pk")
+    """For each piece of evidence from `at` on that can still be decided again (see `purged`), in the order in which it
+    was kept."""
+    rows = (
+        Evidence.objects.filter(at__gte=at)
+        .exclude(inputs__has_key="purged")
+        .select_related("case__instance")
+        .order_by("pk")
+    )
     course = Course()
     for row in rows.iterator(chunk_size=100):
         found = difference(row, instead)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+
 from healthboard import clock
-from healthboard.cases import alarm
+from healthboard.cases import alarm, retention
 from healthboard.cases import invariants as rules
 from healthboard.celery import app
 from healthboard.fleet.models import Pulse
 from workers import pulse
 from workers.verify import carry, sealing
+
+log = logging.getLogger(__name__)
 
 
 @app.task(name="workers.verify.sweep")
@@ -28,6 +32,14 @@ def invariants() -> None:
 def seal() -> None:
     """Link committed audit rows to the chain and keep its end outside. Harmless when doubled: sealers take turns."""
     sealing.come_round()
+
+
+@app.task(name="workers.verify.purge")
+def purge() -> None:
+    """Purge what is older than it is kept, as far as one round comes. Harmless when doubled: what is gone is gone."""
+    for done in retention.purge():
+        if done.problem:
+            log.warning("%s: %s", done.kind.name, done.problem)
 
 
 @app.task(name="workers.verify.prove_alive")

@@ -36,11 +36,16 @@ class Command(BaseCommand):
                 if found is not None:
                     differing += 1
                     self.stdout.write("\n".join(found.lines()))
+            left = replay.purged(_start(options["since"]))
         except Refusal as refusal:
             raise CommandError(refusal.message, returncode=2) from None
         except DatabaseError as error:
             reason = (str(error).strip().splitlines() or ["unknown"])[0]
             raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+        if left:
+            self.stdout.write(
+                f"{left} pieces of evidence cannot be decided again: their inputs were purged for their age"
+            )
         if differing:
             self.stdout.write(f"{differing} of {seen} pieces of evidence are decided otherwise")
             sys.exit(1)
