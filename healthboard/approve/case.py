@@ -69,6 +69,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
     members = queries.members(see, found) if instance is None else []
     members_total = found.members.count() if instance is None else 0
     gpus = fleet.gpus(instance) if instance else []
+    before = precedent.of(see, found) if not found.by_hand else None
     return {
         "case": found,
         "instance": instance,
@@ -97,8 +98,8 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "progress": foreign.plain(see, progress(newest)) if newest else [],
         "undo_until": newest.not_before if undoable else None,
         "undo_why_not": may(request, "undo", found) if undoable else None,
-        "precedent": precedent.of(see, found) if not found.by_hand else None,
-        "statistics": precedents.of_case(found),
+        "precedent": before,
+        "statistics": precedents.of_case(found) if before and before["total"] else None,
         **_expected(found, newest),
         "timeline": foreign.rows(see, queries.timeline(found, repairs), "text"),
         "answers": allowed_kinds(request, found),

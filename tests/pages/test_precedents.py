@@ -34,7 +34,7 @@ def test_the_policy_form_shows_per_code_what_speaks_for_another_mode(db, log_in)
         past("REBOOT")
     said = client.get(where).content.decode()
     assert "<strong>auto</strong>: the proposed repair ended well in 16 of 16" in said
-    assert "drain and reboot: 16 of 16" in said and "p5.48xlarge, driver 580.95.05: 16 cases" in said
+    assert "drain and reboot: 16 of 16" in said and "mostly on p5.48xlarge with driver 580.95.05 (16)" in said
     assert "What was done before, by code" in client.get("/admin/policies/policy/add/").content.decode()
 
 
