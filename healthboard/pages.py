@@ -48,6 +48,7 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     """The refusal as a page of its own, with its status."""
+    request.refusal = refusal.message
     return render(request, "refused.html", {"refusal": refusal}, status=refusal.status)
 
 
@@ -56,6 +57,7 @@ def explained(
 ) -> HttpResponse:
     """A live page under what stood against a click. It stays as it is until it is opened anew at `address`: the form's
     own address shows something else, or nothing."""
+    request.refusal = refusal.message
     shown = {**context, "shown": "", "refusal": refusal, "anew": address}
     return render(request, template, shown, status=refusal.status)
 

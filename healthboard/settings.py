@@ -6,6 +6,7 @@ import environ
 from csp.constants import NONE, SELF
 
 from healthboard import broker, config
+from healthboard.people.oidc import config as oidc
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 MODE = config.mode()
@@ -26,6 +27,9 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "allauth",
+    "allauth.account",
+    "allauth.socialaccount",
     "csp",
     "django_htmx",
     "template_partials",
@@ -52,10 +56,12 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "healthboard.approve.context.Attach",
+    "healthboard.people.denied.OnRecord",
 ]
 
 ROOT_URLCONF = "healthboard.urls"
@@ -114,17 +120,27 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 
+#: the provider that people may log in by, or None; see healthboard/people/oidc. Of allauth no page of its own is served.
+OIDC = oidc.provider()
+ACCOUNT_ADAPTER = "healthboard.people.oidc.adapters.Accounts"
+SOCIALACCOUNT_ADAPTER = "healthboard.people.oidc.adapters.Social"
+ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_LOGIN_METHODS, ACCOUNT_SIGNUP_FIELDS = {"username"}, ["username*"]
+SOCIALACCOUNT_STORE_TOKENS = SOCIALACCOUNT_EMAIL_AUTHENTICATION = False
+SOCIALACCOUNT_EMAIL_REQUIRED = False
+
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_NAME = f"hb{config.port()}session"
 CSRF_COOKIE_NAME = f"hb{config.port()}csrf"
+KNOWN_COOKIE_NAME = f"hb{config.port()}known"
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 if not SANDBOX:
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
-    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-session", "__Host-csrf"
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME, KNOWN_COOKIE_NAME = "__Host-session", "__Host-csrf", "__Host-known"
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SECURE_HSTS_SECONDS = 31_536_000
     SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = True

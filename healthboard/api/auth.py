@@ -13,6 +13,7 @@ from ninja.utils import check_csrf
 
 from healthboard.people import access, tokens
 from healthboard.people.actors import Actor
+from healthboard.people.limits import address_of
 from healthboard.people.web import recent
 from healthboard.refusals import NotAllowed
 
@@ -23,6 +24,7 @@ class Token(HttpBearer):
     def authenticate(self, request: HttpRequest, token: str) -> Any:
         user = tokens.verify_api(token)
         if user is None:
+            tokens.refused_api(token, address_of(request))
             raise HttpError(401, "This token is unknown, expired or revoked.")
         request.api_recent = False  # a token proves nobody's presence
         return user
@@ -62,6 +64,7 @@ def actor_of(request: HttpRequest) -> Actor:
         user=user,
         request_id=getattr(request, "request_id", ""),
         recent=request.api_recent,
+        token=getattr(user, "api_token", None),
     )
 
 

@@ -53,6 +53,7 @@ def install(api: NinjaAPI) -> None:
     @api.exception_handler(Refusal)
     def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
         details = {k: v for k, v in refusal.details.items() if k not in ("error", "detail", "status", "headers")}
+        request.refusal = refusal.message
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(refusal).__name__).lower()
         try:
             json.dumps(details, cls=DjangoJSONEncoder)
@@ -86,6 +87,7 @@ def install(api: NinjaAPI) -> None:
             return too_big(request, cause)
         if isinstance(cause, HttpError):  # ours, which the framework took for bad JSON
             error = cause
+        request.refusal = str(error)
         headers = {"WWW-Authenticate": "Bearer"} if error.status_code == 401 else None
         return answer(error.status_code, str(error), headers=headers)
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 
 from healthboard.approve.web import actor_of, log_in_again, may, see_other
 from healthboard.cases import answers as answering
+from healthboard.cases import second
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.pages import page
@@ -119,7 +120,7 @@ def undo(request: HttpRequest, case_id: int) -> HttpResponse:
 
 @page
 def release(request: HttpRequest, case_id: int) -> HttpResponse:
-    """GET: the form as a page. POST: release the group's breaker; wants a recent log-in."""
+    """GET: the form as a page. POST: ask for the release of the group's breakers, which another person confirms."""
     from healthboard.approve import case as case_page
 
     case = case_page.find(request, case_id)
@@ -128,7 +129,7 @@ def release(request: HttpRequest, case_id: int) -> HttpResponse:
     if request.method != "POST":
         return render(request, "release.html", context)
     try:
-        answering.release(case_id, actor=actor_of(request), reason=request.POST.get("reason", ""))
+        second.ask_release(case_id, actor=actor_of(request), reason=request.POST.get("reason", ""))
     except Invalid as refusal:
         return render(request, "release.html", {**context, "error": refusal.message}, status=refusal.status)
     except NotAllowed as refusal:
@@ -137,4 +138,4 @@ def release(request: HttpRequest, case_id: int) -> HttpResponse:
         return case_page.refused(request, case_id, refusal)
     except Refusal as refusal:
         return case_page.refused(request, case_id, refusal)
-    return see_other(request, where, "Released.")
+    return see_other(request, where, "Asked for: another person confirms the release.")

@@ -14,7 +14,8 @@ from healthboard.approve.web import actor_of, may
 from healthboard.cases import answers
 from healthboard.cases.models import Case
 from healthboard.pages import page
-from healthboard.refusals import Invalid, Refusal
+from healthboard.people import access
+from healthboard.refusals import Invalid, NotAllowed, Refusal
 
 MOST = 50
 KINDS = {"approve": "Approve", "dismiss": "Dismiss"}
@@ -36,6 +37,12 @@ def _rows(request: HttpRequest) -> list[dict[str, Any]]:
     return rows
 
 
+def _may_at_all(request: HttpRequest) -> None:
+    """Whoever may decide nothing is refused as a whole; where somebody may, is looked at row by row."""
+    if why := access.why_not(request.user, "decide"):
+        raise NotAllowed(why)
+
+
 def _kind(request: HttpRequest) -> str:
     kind = request.POST.get("kind", "")
     if kind not in KINDS:
@@ -43,17 +50,20 @@ def _kind(request: HttpRequest) -> str:
     return kind
 
 
-def _cases(rows: list[dict[str, Any]]) -> dict[int, Case]:
+def _cases(request: HttpRequest, rows: list[dict[str, Any]]) -> dict[int, Case]:
+    """Those of the posted cases that the person may see."""
     wanted = [row["case_id"] for row in rows]
-    return Case.objects.select_related("instance", "pool", "account", "policy_version").in_bulk(wanted)
+    seen = access.within(request.user, Case.objects.all())
+    return seen.select_related("instance", "pool", "account", "policy_version").in_bulk(wanted)
 
 
 @page
 @require_POST
 def confirm(request: HttpRequest) -> HttpResponse:
     """Repeats count and targets in words, one form for each kind of like cases. Changes nothing."""
+    _may_at_all(request)
     rows, kind = _rows(request), _kind(request)
-    cases = _cases(rows)
+    cases = _cases(request, rows)
     known = [{**row, "case": cases[row["case_id"]]} for row in rows if row["case_id"] in cases]
     for row in known:
         row["changed"] = (row["plan_version"], row["evidence_hash"]) != (
@@ -76,11 +86,12 @@ def confirm(request: HttpRequest) -> HttpResponse:
 @require_POST
 def carry_out(request: HttpRequest) -> HttpResponse:
     """Decides each row by itself: one that changed is refused, the others stand."""
+    _may_at_all(request)
     rows, kind = _rows(request), _kind(request)
     reason = request.POST.get("reason", "")
     if kind == "dismiss" and not reason.strip():
         raise Invalid("A dismissal needs a reason. Go back and write one: nothing was done.")
-    cases = _cases(rows)
+    cases = _cases(request, rows)
     if len({(c.action, c.policy_version_id) for c in cases.values()}) > 1:
         raise Invalid(
             "Only cases with the same action under the same policy can be answered together. Nothing was done."

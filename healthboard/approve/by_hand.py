@@ -52,6 +52,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     except Refusal as refusal:
         if refusal.details.get("again"):
             return log_in_again(request.path)
+        request.refusal = refusal.message
         found.refresh_from_db()
         context = {**_context(request, found, action), "refusal": refusal, "given": reason}
         return render(request, "act.html", context, status=refusal.status)
@@ -91,6 +92,7 @@ def pause(request: HttpRequest, pk: int) -> HttpResponse:
             until=clock.now() + timedelta(seconds=SECONDS[raw]),
         )  # fmt: skip
     except Refusal as refusal:
+        request.refusal = refusal.message
         context |= {"error": refusal.message, "given": request.POST}
         return render(request, "pause.html", context, status=refusal.status)
     return see_other(request, reverse("instance", args=[pk]), "Paused: nothing is changed about it until then.")

@@ -12,7 +12,7 @@ from healthboard import clock
 from healthboard.approve import expected, machine, plots, says, sentence
 from healthboard.approve.answers import KINDS, allowed_kinds
 from healthboard.approve.web import may
-from healthboard.cases import precedent, precedents, queries
+from healthboard.cases import precedent, precedents, queries, second
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
 from healthboard.fleet import foreign
@@ -43,7 +43,10 @@ def find(request: HttpRequest, case_id: int) -> Case:
 def case(request: HttpRequest, case_id: int) -> HttpResponse:
     found = find(request, case_id)
     return live(
-        request, "case.html", [queries.case_version(case_id), waiting.version()], lambda: context(request, found)
+        request,
+        "case.html",
+        [queries.case_version(case_id), waiting.version(), second.version(found)],
+        lambda: context(request, found),
     )
 
 
@@ -104,6 +107,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "timeline": foreign.rows(see, queries.timeline(found, repairs), "text"),
         "answers": allowed_kinds(request, found),
         "kinds": KINDS,
+        "two": second.waiting(request.user, found) if instance is None and found.open else [],
         "release_why_not": may(request, "release", found) if instance is None else None,
         "impact": queries.impact(found),
         "waiting": foreign.rows(see, waiting.waiting_for(instance, found, newest), "text") if found.open else [],

@@ -16,7 +16,8 @@ from healthboard import clock, queues, versions
 from healthboard.approve import by_hand
 from healthboard.approve.context import frame
 from healthboard.approve.web import actor_of, log_in_again, see_other
-from healthboard.cases import alarm, answers, groups
+from healthboard.cases import alarm, groups
+from healthboard.cases import second as cases_second
 from healthboard.celery import TICKS, every
 from healthboard.fleet import aws_notices, foreign
 from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source, Workload
@@ -26,9 +27,11 @@ from healthboard.notices import queries as told
 from healthboard.pages import explained, live, page, version
 from healthboard.people import access
 from healthboard.people import refused as refusals
+from healthboard.people import second as people_second
+from healthboard.people.models import Request
 from healthboard.policies import matching
 from healthboard.refusals import Invalid, Refusal
-from healthboard.repairs import brakes, budget
+from healthboard.repairs import brakes, budget, second
 from healthboard.repairs.models import Breaker, Pause, Repair
 
 PAUSABLE = {"pool": Pool, "workload": Workload, "instance": Instance}
@@ -51,7 +54,7 @@ def system(request: HttpRequest) -> HttpResponse:
         list(Pulse.objects.values_list("name", "at", "ok")),
     ]
     seen = _seen(request)
-    mark += [seen["standing"], seen["queues"], told.version(seen["targets"])]
+    mark += [seen["standing"], seen["queues"], [row.pk for row in seen["asked"]], told.version(seen["targets"])]
     return live(request, "system.html", version(mark), lambda: context(request, seen))
 
 
@@ -61,6 +64,7 @@ def _seen(request: HttpRequest) -> dict[str, Any]:
         "standing": foreign.plain(access.seeing(request.user), alarm.standing()),
         "queues": queues.lengths(),
         "targets": told.standing(),
+        "asked": list(people_second.waiting()),
     }
 
 
@@ -78,7 +82,7 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
         "sources": sources,
         "notices": list(aws_notices.standing(here(see, AwsNotice)).select_related("account")[:50]),
         "pulses": _pulses(pulses, now),
-        "breakers": _breakers(request, see),
+        "breakers": _breakers(request, see, seen["asked"]),
         "released": here(see, Breaker)
         .filter(released_at__isnull=False)
         .select_related("account")
@@ -110,14 +114,18 @@ def here(see: Callable[..., QuerySet[Any]], model: type[Any]) -> QuerySet[Any]:
     return rows | model.objects.filter(account=None) if model not in (Source, AwsNotice) else rows
 
 
-def _breakers(request: HttpRequest, see: Callable[..., QuerySet[Any]]) -> list[Breaker]:
-    """The open ones, each with why this person may not release it, or None."""
+def _breakers(request: HttpRequest, see: Callable[..., QuerySet[Any]], waiting: list[Request]) -> list[Breaker]:
+    """The open ones, each with why this person may not ask for its release, or None; and with what was asked for."""
     rows = here(see, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at")
     rows = foreign.rows(see, rows, "why")
-    asked = access.asking(request.user, "release")
+    asked, holding = access.asking(request.user, "release"), groups.holdings()
     for row in rows:
         pool = row.scope if row.scope_kind == "pool" else ""
         row.why_not = asked(account=row.account, region=row.region, pool=pool)
+        group = holding.get(row.pk)
+        row.group = group.pk if group else None
+        subject = f"case:{group.pk}" if group else f"breaker:{row.pk}"
+        row.requests = cases_second.shown(request.user, [one for one in waiting if one.subject == subject])
     return rows
 
 
@@ -196,16 +204,17 @@ def acting(request: HttpRequest) -> HttpResponse:
 @page
 @require_POST
 def release_breaker(request: HttpRequest, pk: int) -> HttpResponse:
-    """A breaker of a group case is released with the case, so that its members go their way."""
+    """Ask for it; another person confirms. A breaker of a group case is released with the case, so that its members go
+    their way."""
 
     def act() -> None:
         group = groups.holding(pk)
         if group is not None:
-            answers.release(group.pk, actor=actor_of(request), reason=_reason(request))
+            cases_second.ask_release(group.pk, actor=actor_of(request), reason=_reason(request))
         else:
-            brakes.release_breaker(pk, actor_of(request), _reason(request))
+            second.ask_release(pk, actor=actor_of(request), reason=_reason(request))
 
-    return _do(request, "Released.", act)
+    return _do(request, "Asked for: another person confirms the release.", act)
 
 
 @page

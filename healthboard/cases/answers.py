@@ -14,7 +14,8 @@ from healthboard.cases.judge import judge, untouchable
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import OPEN, Resolution, State
 from healthboard.fleet import record
-from healthboard.people.access import in_group, why_not
+from healthboard.people import second as people_second
+from healthboard.people.access import AGAIN, given, in_group, why_not
 from healthboard.people.actors import Actor
 from healthboard.policies.reading import BAD, reread
 from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound, Refusal
@@ -101,8 +102,8 @@ def undo(case_id: int, *, actor: Actor) -> None:
 
 
 @transaction.atomic
-def release(case_id: int, *, actor: Actor, reason: str) -> None:
-    """Release a correlated case: its breaker closes, the evidence so far is consumed, members become cases of their own."""
+def release(case_id: int, *, actor: Actor, reason: str, second: Actor) -> None:
+    """Release a correlated case, which `actor` asked for and `second` agrees to (see `cases.second`): its breaker closes, the evidence so far is consumed, members become cases of their own."""
     # members before their group, as a member's own reading locks them
     members = list(Case.objects.select_for_update().filter(parent_id=case_id, state=State.HELD).order_by("pk"))
     group = Case.objects.select_for_update().filter(pk=case_id, instance=None).first()
@@ -113,15 +114,16 @@ def release(case_id: int, *, actor: Actor, reason: str) -> None:
     if group.breaker_id is None:
         raise Invalid("This case holds nothing that could be released: it closes by itself when it is over.")
     for pk in Breaker.objects.filter(pk__in=groups.breakers_of(group), released_at=None).values_list("pk", flat=True):
-        brakes.release_breaker(pk, actor, reason)
+        brakes.release_breaker(pk, actor, reason, second=second)
     now = clock.now()
     lifecycle.decided(
         group, kind=Decision.Kind.RELEASE, action="", reason=reason, user=actor.user, actor=actor.name[:150],
         via=actor.via, outcome="DONE",
     )  # fmt: skip
     lifecycle.close(group, Resolution.RELEASED, reason, actor)
+    people_second.drop(f"case:{group.pk}", "released", actor=second)
     for member in members:
-        lifecycle.move(member, State.WAITING, actor, f"released by {actor.name}: {reason}")
+        lifecycle.move(member, State.WAITING, actor, f"released by {actor.name} and {second.name}: {reason}")
         lifecycle.write(member, evidence_at=now, why_waiting="released", plan_version=member.plan_version + 1)
         record.look_again(member.instance_id)
 
@@ -207,15 +209,10 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
     judged = judge(instance, seen)
     _possible(case, actor, action, judged)
     values = dict(seen.policy.values)
-    if waiting := _second_person(case, actor, kind, action, reason, values):
+    words, waiting = _second_person(case, actor, kind, action, reason, values, seen.policy, allow)
+    if waiting:
         return waiting
     allowed = set(allow)
-    if "terminate_first" in allowed:
-        if why := why_not(actor.user, "terminate_first", account=case.account, region=case.region,
-                          pool=case.pool.name if case.pool else ""):  # fmt: skip
-            raise NotAllowed(why)
-        if not actor.recent:
-            raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)
     if judged.dead_host:
         allowed.add("dead_host")  # the plan that was approved says so
     now = clock.now()
@@ -226,7 +223,7 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
         not_before=now + timedelta(seconds=float(values["undo_s"]) if action != "DIAGNOSE" else 0),
         policy_version=seen.policy.version, watch=watch,
         # what a person asked of a machine that was shown as good does not end because it is good
-        insisted=case.by_hand and case.verdict not in BAD,
+        insisted=case.by_hand and case.verdict not in BAD, words=words,
     )  # fmt: skip
     evidence.keep(case, seen, judged)
     decision = _record(case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version)
@@ -249,37 +246,62 @@ def _possible(case: Case, actor: Actor, action: str, judged: Any) -> None:
 
 
 def _second_person(
-    case: Case, actor: Actor, kind: str, action: str, reason: str, values: dict[str, Any]
-) -> Decision | None:
-    """Where the policy wants more than one person: record this one, and wait for the rest."""
-    needed = int(values.get("approvals") or 1)
-    if needed <= 1 or action == "DIAGNOSE":
-        return None
-    pending = case.decisions.filter(
-        outcome="PENDING", action=action, plan_version=case.plan_version, evidence_hash=case.evidence_hash
-    )
-    others = {d.user_id for d in pending}
-    if actor.user.pk in others:
-        raise AlreadyDecided("You have approved this already: another person must, too.")
-    pool = case.pool.name if case.pool else ""
+    case: Case, actor: Actor, kind: str, action: str, reason: str, values: dict[str, Any], policy: Any,
+    allow: tuple[str, ...],
+) -> tuple[list[dict[str, Any]], Decision | None]:  # fmt: skip
+    """The words that the repair rests on; and where more people are wanted, this one's decision, which waits for the rest.
+
+    The policy may want several; to terminate first takes two, the last of them an approver, whatever it wants. Whoever
+    comes after the first is neither one of those before nor the last editor of a policy in force.
+    """
+    place = {"account": case.account, "region": case.region, "pool": case.pool.name if case.pool else ""}
+    verb = "terminate_first" if "terminate_first" in allow else "second"
+    needed = max(int(values.get("approvals") or 1), 2 if verb == "terminate_first" else 1)
     group = values.get("approver_group") or ""
-    if others and (why := why_not(actor.user, "second", account=case.account, region=case.region, pool=pool)):
-        raise NotAllowed(why)
+    if action == "DIAGNOSE":
+        needed, group = 1, ""
+    pending = list(
+        case.decisions.filter(
+            outcome="PENDING", action=action, plan_version=case.plan_version, evidence_hash=case.evidence_hash,
+            allow=sorted(allow),
+        )
+    )  # fmt: skip
+    others = {d.user_id for d in pending}
+    if needed > 1 and actor.user.pk in others:
+        raise AlreadyDecided("You have approved this already: another person must, too.")
+    if needed > 1 and others:
+        if why := why_not(actor.user, verb, **place):
+            raise NotAllowed(why)
+        if actor.user.pk in {version.saved_by_id for version in policy.versions}:
+            raise NotAllowed("You were the last to edit the policy in force: another person must approve this.")
+    if needed > 1 and hasattr(actor.user, "service"):
+        raise NotAllowed("A service account is not one of several people.")
+    if verb == "terminate_first" and not actor.recent:
+        raise NotAllowed(AGAIN, again=True)
     if group and not in_group(actor.user, group):
         raise NotAllowed(f"The policy wants an approver of the group {group}.")
+    words = [given(d.user, d.actor, "decide", d.token_id, group) for d in pending] if needed > 1 else []
+    words.append(given(actor.user, actor.name, verb if others and needed > 1 else "decide", _token(actor), group))
     if len(others) + 1 >= needed:
-        return None
-    decision = _record(case, actor, kind, action, reason, outcome="PENDING")
-    lifecycle.write(case, why_waiting=f"{len(others) + 1} of {needed} people have approved {action}")
-    return decision
+        return words, None
+    decision = _record(case, actor, kind, action, reason, outcome="PENDING", allow=sorted(allow))
+    first = f", {' and '.join(sorted(allow)).replace('_', ' ')}" if allow else ""
+    lifecycle.write(case, why_waiting=f"{len(others) + 1} of {needed} people have approved {action}{first}")
+    return words, decision
+
+
+def _token(actor: Actor) -> int | None:
+    return getattr(actor.token, "pk", None)
 
 
 def _record(
-    case: Case, actor: Actor, kind: str, action: str, reason: str, *, outcome: str, repair: Any = None, version: Any = None
+    case: Case, actor: Actor, kind: str, action: str, reason: str, *, outcome: str, repair: Any = None,
+    version: Any = None, allow: list[str] | None = None,
 ) -> Decision:  # fmt: skip
     decision = lifecycle.decided(
         case, kind=kind, action=action, reason=reason, user=actor.user, actor=actor.name[:150], via=actor.via,
-        outcome=outcome, repair=repair, policy_version=version or case.policy_version,
+        outcome=outcome, repair=repair, policy_version=version or case.policy_version, allow=allow or [],
+        token=actor.token,
     )  # fmt: skip
     words = f"{decision.get_kind_display()} by {actor.name}" + (f": {reason}" if reason else "")
     lifecycle.audit(case, f"case.{kind}", f"{action} {words}".strip(), actor,

@@ -78,6 +78,11 @@ def carry_back(repair: Repair) -> None:
     lifecycle.write(case, tries=case.tries + helped_not, expires_at=None, plan_version=case.plan_version + 1)
     lifecycle.move(case, State.WAITING, WORKER, f"the repair ended: {repair.outcome.lower()}: {repair.outcome_why}")
     lifecycle.write(case, why_waiting=repair.outcome_why)
+    if repair.outcome == repairs.NOT_APPROVED:
+        telling.tell(
+            case, "case_waiting", key=f"case-anew-{repair.pk}", to=repair.settings.get("notify"),
+            subject=f"{case.title}: is asked again", body=f"Nothing was done. {repair.outcome_why}",
+        )  # fmt: skip
     if helped_not:
         telling.tell(
             case, "repair_failed", key=f"repair-failed-{repair.pk}", to=repair.settings.get("notify"),

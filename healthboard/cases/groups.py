@@ -100,8 +100,13 @@ def _spread(group: Case, breaker: Any, why: str, members: list[Case], actor: Act
 
 def holding(breaker_id: int) -> Case | None:
     """The open case that a breaker belongs to, be it of the scope that it was seen in first or of one it spread to."""
-    open_groups = Case.objects.filter(instance=None, state__in=OPEN).exclude(breaker=None).order_by("pk")
-    return next((group for group in open_groups if breaker_id in breakers_of(group)), None)
+    return holdings().get(breaker_id)
+
+
+def holdings() -> dict[int, Case]:
+    """The same for every breaker that an open case holds by."""
+    open_groups = Case.objects.filter(instance=None, state__in=OPEN).exclude(breaker=None).order_by("-pk")
+    return {pk: group for group in open_groups for pk in breakers_of(group)}
 
 
 def breakers_of(group: Case) -> list[int]:

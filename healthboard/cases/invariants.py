@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.db import DatabaseError
-from django.db.models import Count, Exists, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 
 from healthboard import clock
 from healthboard.audit import chain, heads
@@ -19,6 +19,8 @@ from healthboard.cases import calls
 from healthboard.cases.calls import CHANGING, STUCK
 from healthboard.cases.models import Case, Decision, Evidence
 from healthboard.fleet.models import Owner, Pulse
+from healthboard.people.models import Request
+from healthboard.repairs import budget
 from healthboard.repairs.models import Call, Occupancy, Repair
 from healthboard.repairs.states import OPEN, State
 
@@ -61,17 +63,26 @@ def inv2() -> Iterator[str]:
     held: dict[int, list[Occupancy]] = {}  # by pool: units that are out at the time of the take that is looked at
     taken_in_order = Occupancy.objects.filter(units__gt=0).select_related("pool").order_by("taken_at", "pk")
     for taken in taken_in_order:
-        if taken.out_before + taken.units > taken.allowed:
+        over = _over_budget(taken)
+        if taken.out_before + taken.units > taken.allowed + over:
             yield (
                 f"INV2: repair {taken.repair_id} took {taken.pool} to {taken.out_before + taken.units} out "
                 f"of {taken.allowed} allowed"
             )
         out = held.setdefault(taken.pool_id, [])
         out[:] = [one for one in out if one.released_at is None or one.released_at > taken.taken_at] + [taken]
-        if len(out) > max(taken.allowed, 1):
+        if len(out) > max(taken.allowed, 1) + any(one.note == budget.OVER for one in out):
             yield f"INV2: {len(out)} repairs at once in {taken.pool} at {taken.taken_at:%H:%M:%S}"
     for repair in Repair.objects.exclude(state__in=OPEN).filter(occupancy__released_at=None, occupancy__isnull=False):
         yield f"INV2: closed repair {repair.pk} still holds a unit"
+
+
+def _over_budget(taken: Occupancy) -> int:
+    """1 where two people let this repair take one unit more than the budget, else 0."""
+    if taken.note != budget.OVER:
+        return 0
+    rows = Request.objects.filter(kind=budget.OVER, subject=f"repair:{taken.repair_id}", state="CONFIRMED")
+    return int(rows.exclude(asked_by=F("answered_by")).exists())
 
 
 def inv3() -> Iterator[str]:

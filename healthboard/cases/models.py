@@ -7,6 +7,7 @@ from django.db import models
 
 from healthboard.cases.states import OPEN, Resolution, State
 from healthboard.fleet.models import Account, Instance, Pool, Workload
+from healthboard.people.models import ApiToken
 from healthboard.policies.models import PolicyVersion
 from healthboard.repairs.models import Breaker, Repair
 
@@ -106,6 +107,8 @@ class Decision(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     actor = models.CharField(max_length=150)
     via = models.CharField(max_length=20)  # web, api, policy, command
+    token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL)  # that it was given by
+    allow = models.JSONField(default=list)  # exceptions that it allows, e.g. "terminate_first"
     plan_version = models.PositiveIntegerField()
     evidence_hash = models.CharField(max_length=64)
     policy_version = models.ForeignKey(PolicyVersion, null=True, on_delete=models.PROTECT)

@@ -34,6 +34,7 @@ KINDS: dict[str, Kind] = {
     "case_decided": Kind("A case was decided", "info", Event.ACKNOWLEDGE),
     "case_held": Kind("A case is held by a breaker", "info", Event.ACKNOWLEDGE),
     "case_closed": Kind("A case was closed", "info", Event.RESOLVE),
+    "second_person": Kind("Something asked for wants a second person", "warning"),
     "verify_failed": Kind("A repair could not be verified", "critical"),
     "repair_failed": Kind("A repair failed", "critical"),
     "repair_asks": Kind("A repair waits for a person", "warning"),

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 
+from healthboard import clock
 from healthboard.people.actors import Actor
-from healthboard.people.models import Grant, Role
+from healthboard.people.models import ApiToken, Grant, Role
 from healthboard.refusals import NotAllowed
 
 RECENT_S = 15 * 60
+AGAIN = "Log in again first: this needs a log-in not older than 15 minutes."
 
 #: verb -> (roles that may, what it is in words)
 VERBS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -25,6 +28,7 @@ VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "by_hand": ((Role.OPERATOR, Role.APPROVER, Role.ADMIN), "drain or return an instance"),
     "stop": ((Role.OPERATOR, Role.APPROVER, Role.ADMIN), "throw the stop switch"),
     "terminate_first": ((Role.APPROVER,), "allow termination before the replacement serves"),
+    "over_budget": ((Role.OPERATOR, Role.APPROVER, Role.ADMIN), "let a repair start over the budget"),
     "second": ((Role.APPROVER,), "be the second person"),
     "lift": ((Role.APPROVER, Role.ADMIN), "lift a condemnation"),
     "release": ((Role.ADMIN,), "release a breaker"),
@@ -33,8 +37,14 @@ VERBS: dict[str, tuple[tuple[str, ...], str]] = {
     "people": ((Role.ADMIN,), "manage people"),
     "pause": ((Role.ADMIN,), "set or end a pause"),
 }
+#: What a token of that scope may be used for; ``all`` is whatever its user may.
+SCOPES: dict[str, frozenset[str]] = {
+    "read": frozenset({"view"}),
+    "decide": frozenset({"view", "decide", "undo", "by_hand", "stop", "lift"}),
+    "all": frozenset(VERBS),
+}
 #: Verbs that want a log-in not older than 15 minutes.
-RECENT = frozenset({"terminate_first", "release", "resume", "policy"})
+RECENT = frozenset({"terminate_first", "over_budget", "release", "resume", "policy"})
 #: Verbs that, without a place, concern everything, so that a grant in a scope is not enough.
 EVERYWHERE = frozenset({"resume", "policy", "people", "pause", "release"})
 
@@ -65,9 +75,28 @@ def each(user: Any, verbs: Iterable[str]) -> dict[str, str | None]:
 
 
 def _grants(user: Any) -> list[Grant]:
+    """A person's grants; through a token, the part of them that lies in its place."""
     if user is None or not user.is_authenticated or not user.is_active:
         return []
-    return list(Grant.objects.filter(user=user).select_related("account"))
+    grants = list(Grant.objects.filter(user=user).select_related("account"))
+    token = getattr(user, "api_token", None)
+    return grants if token is None else [one for grant in grants if (one := _within_token(grant, token)) is not None]
+
+
+def _within_token(grant: Grant, token: ApiToken) -> Grant | None:
+    """What a grant and a token's place have in common, unsaved; None where that is nothing."""
+    both = (grant.account, token.account), (grant.region, token.region), (grant.pool, token.pool)
+    if any(one and other and one != other for one, other in both):
+        return None
+    account, region, pool = (one or other for one, other in both)
+    return Grant(user_id=grant.user_id, role=grant.role, account=account, region=region, pool=pool)
+
+
+def _token_why_not(user: Any, verb: str) -> str | None:
+    token = getattr(user, "api_token", None)
+    if token is None or token.scope == "all" or verb in SCOPES.get(token.scope, ()):
+        return None
+    return f"To {VERBS[verb][1]} takes a token of another scope; this one's is {token.scope}."
 
 
 def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str, pool: str) -> str | None:
@@ -76,6 +105,8 @@ def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str
         return "Log in first."
     if not user.is_active:
         return "This log-in is switched off."
+    if why := _token_why_not(user, verb):
+        return why
     if not grants:
         return f"{user} has no role yet; an admin gives one."
     mine = [g for g in grants if g.role in roles]
@@ -93,12 +124,7 @@ def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str
 def somewhere(user: Any, verb: str) -> bool:
     """True if the person may do it in at least some place."""
     roles, _ = VERBS[verb]
-    return bool(
-        user is not None
-        and user.is_authenticated
-        and user.is_active
-        and Grant.objects.filter(user=user, role__in=roles).exists()
-    )
+    return any(grant.role in roles for grant in _grants(user)) and _token_why_not(user, verb) is None
 
 
 def in_group(user: Any, group: str) -> bool:
@@ -113,7 +139,33 @@ def require(actor: Actor, verb: str, *, account: Any = None, region: str = "", p
     if reason := why_not(actor.user, verb, account=account, region=region, pool=pool):
         raise NotAllowed(reason)
     if verb in RECENT and not actor.recent:
-        raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)
+        raise NotAllowed(AGAIN, again=True)
+
+
+def given(user: Any, name: str, verb: str, token_id: int | None = None, group: str = "") -> dict[str, Any]:
+    """A person's word as it is kept with what rests on it; see `withdrawn`."""
+    return {"user": user.pk if user else None, "name": name, "verb": verb, "token": token_id, "group": group}
+
+
+def withdrawn(words: Iterable[dict[str, Any]], *, account: Any = None, region: str = "", pool: str = "") -> str | None:
+    """None while everybody who gave their word could still give it; else who could not any more, and why."""
+    for word in words:
+        name = word["name"]
+        user = get_user_model().objects.filter(pk=word["user"]).first()
+        if user is None:
+            return f"{name}, whose word this rests on, is no user any more."
+        if why := why_not(user, word["verb"], account=account, region=region, pool=pool):
+            return f"{name}, whose word this rests on, may not give it any more: {why}"
+        if not in_group(user, word.get("group", "")):
+            return f"{name}, whose word this rests on, is no longer in the group {word['group']}."
+        if word.get("token") and not ApiToken.objects.filter(live(clock.now()), pk=word["token"]).exists():
+            return f"The token by which {name} gave their word has expired or was revoked."
+    return None
+
+
+def live(now: Any) -> Q:
+    """Tokens that count at that time."""
+    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
 
 
 def within(
@@ -128,7 +180,7 @@ def within(
 def seeing(user: Any, verb: str = "view") -> Callable[..., QuerySet]:
     """`within` for many querysets: the person's grants are read now, and once."""
     roles, _ = VERBS[verb]
-    grants = [grant for grant in _grants(user) if grant.role in roles]
+    grants = [grant for grant in _grants(user) if grant.role in roles and _token_why_not(user, verb) is None]
 
     def of_rows(queryset: QuerySet, *, prefix: str = "", pool: str = "pool__name") -> QuerySet:
         where = Q(pk__in=[])
@@ -150,10 +202,8 @@ def seeing(user: Any, verb: str = "view") -> Callable[..., QuerySet]:
 
 def scope(user: Any, verb: str = "view") -> tuple[Any, ...]:
     """What `within` shows a person, as a value: two people with the same one see the same rows."""
-    if user is None or not user.is_authenticated or not user.is_active:
-        return ()
-    grants = Grant.objects.filter(user=user, role__in=VERBS[verb][0])
-    return tuple(sorted(set(grants.values_list("account_id", "region", "pool")), key=str))
+    grants = [grant for grant in _grants(user) if grant.role in VERBS[verb][0]]
+    return tuple(sorted({(grant.account_id, grant.region, grant.pool) for grant in grants}, key=str))
 
 
 def _covers(grant: Grant, number: str, region: str, pool: str) -> bool:

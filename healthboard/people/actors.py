@@ -13,6 +13,7 @@ class Actor:
     user: Any = None  # the Django user, None for the system
     request_id: str = ""
     recent: bool = False  # the log-in is not older than 15 minutes
+    token: Any = None  # the API token that was shown, of `people.models`
 
     @property
     def is_person(self) -> bool:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 
 from healthboard.audit.record import record
 from healthboard.people import access, grants, tokens
 from healthboard.people.granted import Granted, ReadOnly, acting
-from healthboard.people.models import ApiToken, Grant, NodeToken
-from healthboard.refusals import Closed
+from healthboard.people.models import ApiToken, Grant, NodeToken, ServiceAccount
+from healthboard.people.token_form import TokenForm
+from healthboard.refusals import Closed, Invalid
 
 admin.site.site_header = "healthboard"
 admin.site.site_title = "healthboard"
@@ -31,6 +36,9 @@ def _login(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
 admin.site.login = _login
 admin.site.unregister(User)
 admin.site.unregister(Group)
+for model in (EmailAddress, SocialApp, SocialToken, SocialAccount):  # who is known by a provider is nobody's to edit
+    if admin.site.is_registered(model):
+        admin.site.unregister(model)
 
 
 class Audited(Granted):
@@ -130,7 +138,7 @@ class GrantForm(forms.ModelForm):
 @admin.register(Grant)
 class GrantAdmin(Granted):
     form = GrantForm
-    list_display = ("user", "role", "account", "region", "pool")
+    list_display = ("user", "role", "account", "region", "pool", "source")
     list_filter = ("role", "account", "region")
     search_fields = ("user__username", "pool")
     list_select_related = ("user", "account")
@@ -176,10 +184,42 @@ class TokenAdmin(ReadOnly):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(TokenAdmin):
-    list_display = ("user", "created_at", "created_by", "expires_at", "revoked_at", "used_at")
-    list_select_related = ("user",)
-    fields = ("user", "created_at", "created_by", "expires_at", "revoked_at", "used_at")
+    verb = "people"
+    list_display = ("user", "name", "scope", "account", "region", "pool", "created_at", "created_by", "expires_at",
+                    "revoked_at", "used_at")  # fmt: skip
+    list_select_related = ("user", "account")
+    fields = list_display
     take = staticmethod(tokens.revoke_api)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return access.why_not(request.user, "people") is None
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """A form, and after it the token, once and on a page that nothing keeps."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied(access.why_not(request.user, "people"))
+        form = TokenForm(request.POST or None)
+        context = {**self.admin_site.each_context(request), "title": "New API token", "form": form}
+        if form.is_valid():
+            try:
+                holder, token = form.issue(actor=acting(request))
+                context |= {"holder": holder, "token": token}
+            except Invalid as refusal:
+                form.add_error(None, refusal.message)
+        answer = TemplateResponse(request, "admin/people/token.html", context)
+        answer["Cache-Control"] = "no-store"
+        return answer
+
+
+@admin.register(ServiceAccount)
+class ServiceAccountAdmin(TokenAdmin):
+    """Made with their first token; switched off, as every user, under Users."""
+
+    actions = None
+    ordering = ("user__username",)
+    list_display = ("user", "purpose", "made_at", "made_by")
+    list_select_related = ("user",)
+    fields = list_display
 
 
 @admin.register(NodeToken)

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from healthboard.people import access
+from healthboard.people.denied import keep
 from healthboard.people.web import actor_of, recent
 from healthboard.refusals import Refusal
 
@@ -58,6 +59,8 @@ class Granted(admin.ModelAdmin):
                 return view(request, *args, **kwargs)
         except Refusal as refusal:
             messages.error(request, refusal.message)
+            if not refusal.details.get("again"):
+                keep(request, refusal.message)
             if refusal.details.get("again"):
                 return HttpResponseRedirect(f"{AGAIN}?{urlencode({'next': request.get_full_path()})}")
             return HttpResponseRedirect(request.get_full_path())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from healthboard.audit.record import record
 from healthboard.people import access
@@ -30,9 +31,11 @@ def give(grant: Grant, *, actor: Actor) -> Grant:
 
 
 @transaction.atomic
-def take(grant: Grant, *, actor: Actor) -> None:
+def take(grant: Grant, *, actor: Actor, last: bool = False) -> None:
+    """`last`: even from the last admin, where somebody else is the master of it; `manage.py give-role` is the way back."""
     _allow(grant, actor)
-    _keep_one_admin(grant)
+    if not last:
+        _keep_one_admin(grant)
     record("grant.taken", f"user:{grant.user_id}", f"{grant.user}: {words(grant)} taken", actor=actor,
            payload=_facts(grant))  # fmt: skip
     user = grant.user
@@ -55,8 +58,17 @@ def words(grant: Grant) -> str:
 
 def last_admin(user: Any) -> bool:
     """True if nobody else is left who keeps people."""
-    full = Grant.objects.filter(role=Role.ADMIN, account=None, region="", pool="", user__is_active=True)
+    full = _admins()
     return full.filter(user=user).exists() and not full.exclude(user=user).exists()
+
+
+def has_admin() -> bool:
+    """True if somebody keeps people."""
+    return _admins().exists()
+
+
+def _admins() -> QuerySet[Grant]:
+    return Grant.objects.filter(role=Role.ADMIN, account=None, region="", pool="", user__is_active=True)
 
 
 def _keep_one_admin(grant: Grant, unless: Grant | None = None) -> None:

@@ -18,11 +18,15 @@ class Role(models.TextChoices):
 class Grant(models.Model):
     """A role for a person, in a scope; an empty part of the scope means all."""
 
+    OIDC = "oidc"
+
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="grants")
     role = models.CharField(max_length=10, choices=Role)
     account = models.ForeignKey(Account, null=True, blank=True, on_delete=models.CASCADE)
     region = models.CharField(max_length=32, blank=True)
     pool = models.CharField(max_length=255, blank=True, help_text="name of a pool; empty means all")
+    #: empty: an admin gave it; `OIDC`: a group of the provider did, and takes it away again
+    source = models.CharField(max_length=8, blank=True, editable=False)
 
     class Meta:
         constraints = [
@@ -33,16 +37,77 @@ class Grant(models.Model):
         return f"{self.user} {self.role}"
 
 
+class ServiceAccount(models.Model):
+    """A user that is a program: it has no password, and never counts as one of several people."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="service")
+    purpose = models.CharField(max_length=255)
+    made_at = models.DateTimeField()
+    made_by = models.CharField(max_length=150)
+
+    def __str__(self) -> str:
+        return str(self.user)
+
+
 class ApiToken(models.Model):
-    """A bearer token of a person or service; only its hash is kept."""
+    """A bearer token of a person or service; only its hash is kept. It may what its user may, and no more than its own
+    scope and place say."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    name = models.CharField(max_length=60, blank=True)
+    scope = models.CharField(max_length=10, default="all")  # of `people.tokens.SCOPES`
+    account = models.ForeignKey(Account, null=True, on_delete=models.CASCADE)
+    region = models.CharField(max_length=32, blank=True)
+    pool = models.CharField(max_length=255, blank=True)
     hash = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
     used_at = models.DateTimeField(null=True)
+
+
+class Request(models.Model):
+    """Something that takes two people, from the asking to its end; see `people.second`, its only writer."""
+
+    STATES = {
+        "WAITING": "waiting for a second person",
+        "CONFIRMED": "confirmed",
+        "REFUSED": "refused",
+        "WITHDRAWN": "taken back",
+        "EXPIRED": "expired",
+    }
+
+    kind = models.CharField(max_length=20)  # of `people.second.KINDS`
+    subject = models.CharField(max_length=64)  # as in the audit record: breaker:5, repair:7
+    what = models.CharField(max_length=255)
+    reason = models.CharField(max_length=255)
+    seen = models.CharField(max_length=64, blank=True)  # names what it was asked about
+    account = models.ForeignKey(Account, null=True, on_delete=models.PROTECT)
+    region = models.CharField(max_length=32, blank=True)
+    pool = models.CharField(max_length=255, blank=True)
+    asked_by = models.CharField(max_length=150)
+    asked_by_user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL)
+    asked_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    state = models.CharField(max_length=10, choices=STATES, default="WAITING")
+    answered_by = models.CharField(max_length=150, blank=True)
+    answered_by_user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    answered_at = models.DateTimeField(null=True)
+    answer = models.CharField(max_length=255, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["kind", "subject"], condition=models.Q(state="WAITING"), name="one_waiting_request"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.what
 
 
 class NodeToken(models.Model):

@@ -4,19 +4,26 @@ so that a revoked or expired token is refused at once."""
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from datetime import timedelta
 from typing import Any
 
+from django.contrib.auth import get_user_model
+from django.core.cache import cache
 from django.db import transaction
-from django.db.models import Q
 
 from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
+from healthboard.people.access import SCOPES, live
 from healthboard.people.actors import Actor
-from healthboard.people.models import ApiToken, NodeToken
+from healthboard.people.models import ApiToken, NodeToken, ServiceAccount
+from healthboard.refusals import Invalid
 
+STRANGER = Actor(name="anonymous", via="api")
+#: the longest life of a token that has an end
+MOST_DAYS = 3650
 API_PREFIX, NODE_PREFIX = "hba_", "hbn_"
 #: A node keeps at most so many live tokens; issuing one more revokes the oldest.
 NODE_TOKENS = 5
@@ -33,29 +40,78 @@ def _new(prefix: str) -> str:
 
 
 @transaction.atomic
-def issue_api(user: Any, *, actor: Actor, days: float | None = None) -> str:
-    """A new token of a person or service; it is shown once. `days` None: it never expires."""
+def issue_api(
+    user: Any, *, actor: Actor, days: float | None = None, name: str = "", scope: str = "all", account: Any = None,
+    region: str = "", pool: str = "",
+) -> str:  # fmt: skip
+    """A new token of a person or service; it is shown once. `days` None: it never expires. `scope`: of `access.SCOPES`;
+    account, region and pool: where it counts, empty for everywhere that its user's roles do. Raises Invalid."""
+    if scope not in SCOPES:
+        raise Invalid(f"A token's scope is one of: {', '.join(SCOPES)}.")
+    if days is not None and not 0 < days <= MOST_DAYS:
+        raise Invalid(f"A token expires after more than 0 and at most {MOST_DAYS} days.")
     token, now = _new(API_PREFIX), clock.now()
     row = ApiToken.objects.create(
         user=user,
+        name=name.strip()[:60],
+        scope=scope,
+        account=account,
+        region=region,
+        pool=pool,
         hash=_hash(token),
         created_at=now,
         created_by=actor.name[:150],
         expires_at=now + timedelta(days=days) if days else None,
     )
-    record("token.issued", f"token:{row.pk}", f"API token for {user}", actor=actor, payload={"user": str(user)})
+    place = " ".join(str(part) for part in (account, region, pool) if part)
+    text = f"API token {row.name or row.pk} for {user}: {scope}{' in ' + place if place else ''}"
+    record("token.issued", f"token:{row.pk}", text, actor=actor, payload={"user": str(user), "scope": scope})
     return token
 
 
 def verify_api(token: str) -> Any | None:
-    """The active user whom a live token belongs to, or None."""
+    """The active user whom a live token belongs to, or None. What they may through it is in ``user.api_token``."""
     now = clock.now()
-    row = ApiToken.objects.select_related("user").filter(live(now), hash=_hash(token)).first()
+    row = ApiToken.objects.select_related("user", "account").filter(live(now), hash=_hash(token)).first()
     if row is None or not row.user.is_active:
         return None
     if row.used_at is None or now - row.used_at > timedelta(minutes=1):  # not a write per request
         ApiToken.objects.filter(pk=row.pk).update(used_at=now)
+    row.user.api_token = row
     return row.user
+
+
+def refused_api(token: str, address: str) -> None:
+    """A token that counts no more, or never did, was shown: on record once in a quarter of an hour for each and place."""
+    row = ApiToken.objects.select_related("user").filter(hash=_hash(token)).first()
+    about = f"token:{row.pk}" if row else "token:unknown"
+    if not cache.add(f"refused:{about}:{address}", 1, 900):
+        return
+    whose = (
+        f"of {row.user}, which has expired or was revoked, or whose user is switched off"
+        if row
+        else "that nobody was given"
+    )
+    with transaction.atomic():
+        record("token.refused", about, f"a token {whose} was shown from {address}", actor=STRANGER)
+
+
+@transaction.atomic
+def make_service(name: str, purpose: str, *, actor: Actor) -> Any:
+    """A user that is a program, without a password or a role; there is no log-in for it. Raises Invalid."""
+    name = name.strip()
+    if not re.fullmatch(r"[\w.@+-]{1,150}", name):
+        raise Invalid("A service account's name has letters, digits and .@+-_ only.")
+    if get_user_model().objects.filter(username__iexact=name).exists():
+        raise Invalid(f"There is a user {name} already.")
+    user = get_user_model()(username=name)
+    user.set_unusable_password()
+    user.save()
+    ServiceAccount.objects.create(
+        user=user, purpose=purpose.strip()[:255], made_at=clock.now(), made_by=actor.name[:150]
+    )
+    record("service.made", f"user:{user.pk}", f"service account {name}: {purpose.strip()[:200]}", actor=actor)
+    return user
 
 
 @transaction.atomic
@@ -112,7 +168,3 @@ def revoke_node(row: NodeToken, *, actor: Actor) -> None:
     if NodeToken.objects.filter(pk=row.pk, revoked_at=None).update(revoked_at=clock.now()):
         text = f"node token of {row.instance} revoked"
         record("token.revoked", f"node-token:{row.pk}", text, actor=actor, instance=row.instance)
-
-
-def live(now: Any) -> Q:
-    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))

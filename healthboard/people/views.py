@@ -22,26 +22,35 @@ from healthboard.audit.record import record
 from healthboard.people import limits
 from healthboard.people.web import actor_of, stamp
 
-TOO_MANY = "Too many wrong passwords from here. Wait a quarter of an hour, or log in from another address."
+TOO_MANY = (
+    "Too many wrong passwords. Wait a quarter of an hour, longer after more of them; or log in with a browser that you "
+    "have logged in with before."
+)
 
 
 class Login(django_views.LoginView):
     template_name = "registration/login.html"
 
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(oidc=settings.OIDC, **kwargs)
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if limits.limited(request.POST.get("username", ""), limits.address_of(request)):
+        name = request.POST.get("username", "")
+        if limits.limited(name, limits.origin_of(request, name)):
             form = self.get_form_class()(request)  # unbound: the password is not even looked at
             return self.render_to_response(self.get_context_data(form=form, refused=TOO_MANY), status=429)
         return super().post(request, *args, **kwargs)
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        limits.failed(self.request.POST.get("username", ""), limits.address_of(self.request))
+        name = self.request.POST.get("username", "")
+        limits.failed(name, limits.origin_of(self.request, name))
         return super().form_invalid(form)
 
     @transaction.atomic
     def form_valid(self, form: Any) -> HttpResponse:
         response = super().form_valid(form)
         _welcome(self.request)
+        limits.remember(self.request, response, self.request.user.get_username())
         return response
 
 
@@ -77,7 +86,8 @@ class Again(LoginRequiredMixin, FormView):
         return {**super().get_form_kwargs(), "request": self.request}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(next=self.next_url(), **kwargs)
+        by_provider = settings.OIDC if not self.request.user.has_usable_password() else None
+        return super().get_context_data(next=self.next_url(), oidc=by_provider, **kwargs)
 
     def next_url(self) -> str:
         asked = self.request.POST.get("next") or self.request.GET.get("next") or ""
@@ -86,13 +96,15 @@ class Again(LoginRequiredMixin, FormView):
         return asked if safe else resolve_url(settings.LOGIN_REDIRECT_URL)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if limits.limited(request.user.get_username(), limits.address_of(request)):
+        name = request.user.get_username()
+        if limits.limited(name, limits.origin_of(request, name)):
             context = self.get_context_data(form=PasswordForm(request), refused=TOO_MANY)
             return self.render_to_response(context, status=429)
         return super().post(request, *args, **kwargs)
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        limits.failed(self.request.user.get_username(), limits.address_of(self.request))
+        name = self.request.user.get_username()
+        limits.failed(name, limits.origin_of(self.request, name))
         return super().form_invalid(form)
 
     @transaction.atomic
@@ -104,5 +116,5 @@ class Again(LoginRequiredMixin, FormView):
 def _welcome(request: HttpRequest) -> None:
     stamp(request)
     name, address = request.user.get_username(), limits.address_of(request)
-    limits.succeeded(name, address)
+    limits.succeeded(name, limits.origin_of(request, name))
     record("login", f"user:{request.user.pk}", f"{name} logged in from {address}", actor=actor_of(request))

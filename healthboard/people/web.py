@@ -30,9 +30,10 @@ def actor_of(request: HttpRequest, via: str = "web") -> Actor:
     )
 
 
-def stamp(request: HttpRequest) -> None:
-    """Remember in the session that the person has just shown who they are."""
-    request.session[AUTH_AT] = clock.now().isoformat()
+def stamp(request: HttpRequest, at: datetime | None = None) -> None:
+    """Remember in the session that the person has shown who they are, now or at that time."""
+    now = clock.now()
+    request.session[AUTH_AT] = min(at or now, now).isoformat()
 
 
 def recent(request: HttpRequest) -> bool:

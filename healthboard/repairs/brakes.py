@@ -11,7 +11,7 @@ from healthboard.audit.record import record
 from healthboard.fleet.models import Account, Instance
 from healthboard.fleet.sources import watch_anew
 from healthboard.notices.outbox import announce, follow
-from healthboard.people.access import why_not
+from healthboard.people.access import AGAIN, why_not
 from healthboard.people.actors import Actor
 from healthboard.refusals import Closed, Invalid, NotAllowed, NotFound
 from healthboard.repairs.models import Breaker, Pause, Switch
@@ -88,23 +88,29 @@ def open_breaker(
 
 
 @transaction.atomic
-def release_breaker(breaker_id: int, actor: Actor, reason: str) -> Breaker:
-    """Only a person closes it. After trouble with AWS or blindness the place is watched for full rounds first."""
+def release_breaker(breaker_id: int, actor: Actor, reason: str, *, second: Actor) -> Breaker:
+    """Only two people close it: `actor` asked for it, `second` agrees (see `repairs.second`). After trouble with AWS or
+    blindness the place is watched for full rounds first."""
     breaker = Breaker.objects.select_for_update().filter(pk=breaker_id).first()
     if breaker is None:
         raise NotFound(f"There is no breaker {breaker_id}.")
     pool = breaker.scope if breaker.scope_kind == "pool" else ""
     _allow(actor, "release", account=breaker.account, region=breaker.region, pool=pool)
+    _allow(second, "second", account=breaker.account, region=breaker.region, pool=pool)
+    if second.user.pk == actor.user.pk:
+        raise NotAllowed("You asked for it: another person must confirm it.")
     if not reason.strip():
         raise Invalid("Say why it is safe to go on.")
     if breaker.released_at is not None:
         raise Closed(f"Already released by {breaker.released_by}.")
-    breaker.released_at, breaker.released_by, breaker.release_reason = clock.now(), actor.name[:150], reason[:255]
+    both = f"{actor.name} and {second.name}"
+    breaker.released_at, breaker.released_by, breaker.release_reason = clock.now(), both[:150], reason[:255]
     breaker.save(update_fields=["released_at", "released_by", "release_reason"])
-    record("breaker.released", f"breaker:{breaker.pk}", f"released: {reason}", actor=actor, payload={"reason": reason})
+    record("breaker.released", f"breaker:{breaker.pk}", f"released by {both}: {reason}", actor=second,
+           payload={"reason": reason, "asked_by": actor.name})  # fmt: skip
     follow(
         f"breaker:{breaker.pk}", key=f"breaker-released-{breaker.pk}", kind="breaker_released",
-        subject=f"{breaker.title}: {breaker.where}, released by {actor.name}", body=reason,
+        subject=f"{breaker.title}: {breaker.where}, released by {both}", body=reason,
     )  # fmt: skip
     if breaker.kind in ("AWS_ERRORS", "BLIND"):
         watch_anew(breaker.released_at, account=breaker.account, region=breaker.region)
@@ -233,5 +239,5 @@ def _allow(actor: Actor, verb: str, *, account: Account | None = None, region: s
         raise NotAllowed("Only a person may do this.")
     if reason := why_not(actor.user, verb, account=account, region=region, pool=pool):
         raise NotAllowed(reason)
-    if verb in ("release", "resume") and not actor.recent:
-        raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)
+    if verb in ("release", "resume", "second") and not actor.recent:
+        raise NotAllowed(AGAIN, again=True)

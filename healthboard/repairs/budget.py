@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Q
 
 from healthboard import clock
 from healthboard.fleet.models import Instance, Pool, serves
+from healthboard.people import access
 from healthboard.repairs.models import Occupancy, Repair
 from healthboard.repairs.states import OPEN
 
+#: what two people allow one repair: a unit more than may be out
+OVER = "over_budget"
 #: actions that take nothing out of service
 FREE = ("DIAGNOSE", "RETURN")
 
@@ -117,9 +120,12 @@ def take(repair: Repair, values: dict[str, Any]) -> str | None:
         units, note = 0, "it was out already"
     elif not already_out and seen.out + 1 <= seen.allowed:
         units, note = 1, ""
+    elif not already_out and (over := _over(repair, seen, running, values)) == "":
+        units, note = 1, OVER
     else:
         names = ", ".join((*seen.ours, *seen.others)[:6])
-        return f"Budget of {pool.name}: {seen.out} of {seen.allowed} allowed are out ({names})"
+        more = f"; two people allowed one more, but {over}" if not already_out and over else ""
+        return f"Budget of {pool.name}: {seen.out} of {seen.allowed} allowed are out ({names}){more}"
     floor = int(values.get("minimum_healthy") or 0)
     if units and seen.serving - 1 < floor:  # also where members are missing altogether, which are nobody's out
         return f"Keep serving: {seen.serving} instances of {pool.name} serve, and {floor} must stay"
@@ -137,6 +143,28 @@ def take(repair: Repair, values: dict[str, Any]) -> str | None:
         out_before=seen.out, note=note,
     )  # fmt: skip
     return None
+
+
+def _over(repair: Repair, seen: Usage, running: Any, values: dict[str, Any]) -> str | None:
+    """Empty where two people let this repair take one unit more; None where nobody did; else what bounds it all the same."""
+    if OVER not in repair.allowed:
+        return None
+    told = repair.facts.get(OVER) or {}
+    if not told or clock.now() >= datetime.fromisoformat(told["until"]):
+        return "that was not used in time"
+    instance = repair.instance
+    place = {"account": instance.account, "region": instance.region, "pool": repair.pool.name}
+    if gone := access.withdrawn(told["words"], **place):
+        return gone.rstrip(".")
+    if running.filter(note=OVER).exists():
+        return "another repair runs over the budget already"
+    if seen.out > seen.allowed:
+        return "more are out than the budget allows as it is"
+    if values.get("budget_absolute") is not None and seen.out + 1 > int(values["budget_absolute"]):
+        return f"the policy's absolute number ({values['budget_absolute']}) is never passed"
+    if seen.serving - 1 < 1:
+        return "it is the last one that serves"
+    return ""
 
 
 def release(repair: Repair) -> None:

@@ -18,8 +18,10 @@ from healthboard.audit import heads
 from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
 from healthboard.notices import outbox
-from healthboard.people.access import why_not
+from healthboard.people import second as people_second
+from healthboard.people.access import AGAIN, given, why_not, withdrawn
 from healthboard.people.actors import WORKER, Actor
+from healthboard.people.models import Request
 from healthboard.policies.models import PolicyVersion
 from healthboard.refusals import AlreadyDecided, Closed, Held, Invalid, NotAllowed, NotFound
 from healthboard.repairs import brakes, budget, opening
@@ -30,6 +32,10 @@ from healthboard.wake import wake
 LEASE = timedelta(seconds=60)
 #: no step under way waits longer than this before it looks again
 LONGEST_WAIT = timedelta(minutes=15)
+#: how long a permission to go over the budget may be used
+OVER_BUDGET_FOR = timedelta(hours=1)
+#: outcome of a repair whose approval did not hold until its first changing call
+NOT_APPROVED = "NOT_APPROVED"
 #: outcome of a call whose worker stood still between the intent and the sending
 NOT_SENT = "not sent"
 
@@ -45,9 +51,10 @@ class IllegalMove(Exception):
 def open_repair(
     *, instance: Instance, action: str, actor: Actor, values: dict[str, Any], not_before: datetime,
     policy_version: PolicyVersion | None = None, plan: dict[str, Any] | None = None, allowed: tuple[str, ...] = (),
-    watch: bool = False, insisted: bool = False,
+    watch: bool = False, insisted: bool = False, words: list[dict[str, Any]] | None = None,
 ) -> Repair:  # fmt: skip
-    """Schedule a repair. Call inside the transaction of the decision that it carries out."""
+    """Schedule a repair. Call inside the transaction of the decision that it carries out. `words`: the people whose word
+    it rests on (`access.given`); they must still be able to give it when something is changed."""
     now = clock.now()
     try:
         with transaction.atomic():
@@ -55,7 +62,8 @@ def open_repair(
                 instance=instance, pool=instance.pool, action=action, owner=instance.owner,
                 automatic=not actor.is_person, requested_by=actor.name[:150], allowed=list(allowed), settings=values,
                 policy_version=policy_version, plan=plan or {}, opened_at=now, not_before=not_before,
-                next_at=not_before, facts={name: True for name, on in (("watch", watch), ("insisted", insisted)) if on},
+                next_at=not_before,
+                facts={name: on for name, on in (("watch", watch), ("insisted", insisted), ("words", words)) if on},
             )  # fmt: skip
     except IntegrityError:
         other = Repair.objects.filter(instance=instance, state__in=OPEN).first()
@@ -165,6 +173,35 @@ def next_step(repair: Repair, name: str | None, *, note: str = "", skipped: bool
     repair.refresh_from_db()
 
 
+def not_approved(repair: Repair) -> str | None:
+    """Why the people's word that a repair rests on carries it no more, before it has changed anything; None while it does."""
+    if repair.automatic or repair.state not in (State.SCHEDULED, State.RUNNING) or repair.calls.exists():
+        return None
+    lasts = timedelta(seconds=float(repair.settings.get("expiry_s") or 0))
+    if lasts and repair.state == State.SCHEDULED and clock.now() > max(repair.opened_at, repair.not_before) + lasts:
+        return f"It was approved at {repair.opened_at:%Y-%m-%d %H:%M} UTC, and could not start since: that is too long ago."
+    return _withdrawn(repair)
+
+
+def _withdrawn(row: Repair) -> str | None:
+    at = row.instance
+    place = {"account": at.account, "region": at.region, "pool": row.pool.name if row.pool else ""}
+    return withdrawn(row.facts.get("words", ()), **place)
+
+
+@transaction.atomic
+def refuse(repair: Repair, why: str) -> None:
+    """What people approved is not carried out: nothing was changed, and the question is put anew."""
+    row = _locked(repair)
+    _audit(row, "repair.refused", f"not carried out: {why}", WORKER)
+    if row.state == State.SCHEDULED:
+        finish(repair, State.CANCELLED, NOT_APPROVED, why)
+    else:
+        begin_undo(repair, why)
+        Repair.objects.filter(pk=row.pk).update(outcome=NOT_APPROVED)
+    repair.refresh_from_db()
+
+
 def hold(repair: Repair) -> None:
     """Within a transaction: no other worker claims the repair before its end. Raises LostFence where one has."""
     _locked(repair)
@@ -204,7 +241,10 @@ def intend(
         raise Held(held[0])
     if row.stop_asked_by and not undoing and (irreversible or not row.irreversible):
         raise Held(f"{row.stop_asked_by} asked to stop")
+    first = not undoing and not row.automatic and not row.calls.exists()
     turns = irreversible and not row.irreversible
+    if (first or turns) and (gone := _withdrawn(row)):
+        raise Held(gone)  # the engine asks anew where nothing was changed; else it waits, and can be undone
     if turns:
         row.irreversible = True
         row.save(update_fields=["irreversible"])
@@ -297,7 +337,7 @@ def finish(repair: Repair, state: State, outcome: str, why: str, *, actor: Actor
     budget.release(row)
     if not _case_of(row):  # what has a case is told with it
         outbox.follow(
-            _thread(row),
+            thread(row),
             key=f"repair-ended-{row.pk}",
             kind="repair_ended",
             subject=f"{_words(row)}: {outcome}",
@@ -367,8 +407,9 @@ def ask_stop(repair_id: int, *, actor: Actor) -> None:
 
 
 @transaction.atomic
-def answer(repair_id: int, *, actor: Actor, choice: str, reason: str) -> None:
-    """A person's answer to a repair that asks; `choice` is a key of `facts["choices"]`."""
+def answer(repair_id: int, *, actor: Actor, choice: str, reason: str, second: Actor | None = None) -> None:
+    """A person's answer to a repair that asks; `choice` is a key of `facts["choices"]`. `second`: the one who confirmed
+    what takes two people (see `repairs.second`)."""
     row = _for_person(repair_id, actor, "decide")
     if row.state != State.ASKING:
         raise Closed("This repair does not wait for an answer any more.")
@@ -378,26 +419,45 @@ def answer(repair_id: int, *, actor: Actor, choice: str, reason: str) -> None:
     if not reason.strip():
         raise Invalid("Say why.")
     needs = known[choice].get("needs", "decide")
-    if needs != "decide":
-        _for_person(repair_id, actor, needs)
-        if not actor.recent:
-            raise NotAllowed("Log in again first: this needs a log-in not older than 15 minutes.", again=True)
-        if actor.name == row.requested_by:
-            raise NotAllowed("A second person must decide this: you asked for the repair.")
     facts = {**row.facts, "answer": choice, "choices": []}
+    if needs != "decide":
+        if second is None or second.user is None or second.user.pk == actor.user.pk:
+            raise NotAllowed("This takes two people: ask for it, and another person confirms it.")
+        _for_person(repair_id, second, needs)
+        if not second.recent:
+            raise NotAllowed(AGAIN, again=True)
+        facts["words"] = [*facts.get("words", []), _word(actor, "decide"), _word(second, needs)]
+    who = f"{actor.name} and {second.name}" if second else actor.name
+    people_second.drop(f"repair:{row.pk}", f"answered by {who}", actor=second or actor)
     exception = needs != "decide" or choice in ("dead_host", "unkillable")
     allowed = sorted({*row.allowed, choice}) if exception else row.allowed
     Repair.objects.filter(pk=row.pk).update(
         facts=facts, allowed=allowed, why_waiting="", next_at=clock.now(), lease_until=None, fence=F("fence") + 1
     )
     row.refresh_from_db()
-    _audit(row, "repair.answered", f"{actor.name}: {known[choice]['title']} – {reason}", actor, choice=choice)
+    _audit(row, "repair.answered", f"{who}: {known[choice]['title']} – {reason}", second or actor, choice=choice)
     to = State.UNDOING if row.step.startswith("undo_") else State.RUNNING
     _move(row, to, actor=actor, why=known[choice]["title"])
     outbox.follow(
-        _thread(row), key=f"repair-answered-{row.pk}-{row.fence}", kind="repair_answered", body=reason,
-        subject=f"{_words(row)}: {known[choice]['title']}, by {actor.name}",
+        thread(row), key=f"repair-answered-{row.pk}-{row.fence}", kind="repair_answered", body=reason,
+        subject=f"{_words(row)}: {known[choice]['title']}, by {who}",
     )  # fmt: skip
+    wake("workers.repair.advance", row.pk)
+
+
+@transaction.atomic
+def allow_over_budget(repair: Repair, *, request: Request, asker: Actor, second: Actor) -> None:
+    """Two people let this one repair start with one unit more than its pool's budget; see `budget.take` for the bounds."""
+    row = Repair.objects.select_for_update().get(pk=repair.pk)
+    if row.state != State.SCHEDULED:
+        raise Closed("This repair does not wait for the budget of its pool.")
+    until = clock.now() + OVER_BUDGET_FOR
+    words_given = [_word(asker, "over_budget"), _word(second, "second")]
+    facts = {**row.facts, "over_budget": {"request": request.pk, "until": until.isoformat(), "words": words_given}}
+    allowed = sorted({*row.allowed, budget.OVER})
+    Repair.objects.filter(pk=row.pk).update(facts=facts, allowed=allowed, next_at=clock.now())
+    text = f"{asker.name} and {second.name} let it start over the budget: {request.reason}"
+    _audit(row, "repair.over_budget", text, second, request=request.pk, asked_by=asker.name, until=until.isoformat())
     wake("workers.repair.advance", row.pk)
 
 
@@ -447,11 +507,15 @@ def _tell_asking(row: Repair, why: str, choices: list[dict[str, str]]) -> None:
     at = row.instance
     outbox.announce(
         key=f"{kind}-{row.pk}-{row.fence}", kind=kind, subject=f"{_words(row)}: {why}", body=why,
-        link=f"/repairs/{row.pk}/", thread=_thread(row), to=row.settings.get("notify") or [outbox.OPERATORS],
+        link=f"/repairs/{row.pk}/", thread=thread(row), to=row.settings.get("notify") or [outbox.OPERATORS],
         account=at.account.account_id, region=at.region, pool=row.pool.name if row.pool else "",
         workloads=_workload_names(row),
         facts={"Machine": at, "Step": row.step, "Answers": "; ".join(choice["title"] for choice in choices)},
     )  # fmt: skip
+
+
+def _word(actor: Actor, verb: str) -> dict[str, Any]:
+    return given(actor.user, actor.name, verb, getattr(actor.token, "pk", None))
 
 
 def _words(row: Repair) -> str:
@@ -462,7 +526,7 @@ def _case_of(row: Repair) -> int | None:
     return getattr(getattr(row, "decision", None), "case_id", None)
 
 
-def _thread(row: Repair) -> str:
+def thread(row: Repair) -> str:
     """What is told of a repair belongs to the matter of its case, where it has one."""
     case = _case_of(row)
     return f"case:{case}" if case else f"repair:{row.pk}"

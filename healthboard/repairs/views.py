@@ -17,7 +17,7 @@ from healthboard.fleet import foreign
 from healthboard.people import access
 from healthboard.people.web import actor_of
 from healthboard.refusals import Invalid, NotFound, Refusal
-from healthboard.repairs import queries, waiting
+from healthboard.repairs import queries, second, waiting
 from healthboard.repairs.history import expect
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
@@ -75,7 +75,10 @@ def _find(request: HttpRequest, pk: int) -> Repair:
 def repair(request: HttpRequest, pk: int) -> HttpResponse:
     found = _find(request, pk)
     return pages.live(
-        request, "repair.html", pages.version(queries.version(pk), waiting.version()), lambda: _context(request, found)
+        request,
+        "repair.html",
+        pages.version(queries.version(pk), waiting.version(), second.version(pk)),
+        lambda: _context(request, found),
     )
 
 
@@ -91,6 +94,9 @@ def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
         "waiting": foreign.rows(see, waits, "text"),
         "occupancy": getattr(found, "occupancy", None),
         "choices": _choices(request, found),
+        "two": second.waiting(request.user, f"repair:{found.pk}") if found.closed_at is None else [],
+        "over_budget": second.waits_for_budget(found),
+        "over_budget_why_not": _may(request, "over_budget", found) if second.waits_for_budget(found) else None,
         "stop_why_not": _may(request, "undo", found) or _no_stop(found),
     }
 
@@ -105,7 +111,8 @@ def _choices(request: HttpRequest, found: Repair) -> list[dict[str, Any]]:
     if found.state != "ASKING":
         return []
     offered = found.facts.get("choices") or []
-    return [{**choice, "why_not": _may(request, choice.get("needs") or "decide", found)} for choice in offered]
+    why = _may(request, "decide", found)  # what takes a second person is asked for by whoever may decide
+    return [{**choice, "why_not": why} for choice in offered]
 
 
 def _may(request: HttpRequest, verb: str, found: Repair) -> str | None:
@@ -135,11 +142,28 @@ def answer(request: HttpRequest, pk: int) -> HttpResponse:
     choice, reason = request.POST.get("choice", ""), request.POST.get("reason", "")
     if not choice:
         return _refused(request, pk, Invalid("Choose one of the answers."))
+    two = choice in second.KINDS
     try:
-        lifecycle.answer(pk, actor=actor_of(request), choice=choice, reason=reason)
+        if two:
+            _find(request, pk)
+            second.ask_answer(pk, actor=actor_of(request), choice=choice, reason=reason)
+        else:
+            lifecycle.answer(pk, actor=actor_of(request), choice=choice, reason=reason)
     except Refusal as refusal:
         return _refused(request, pk, refusal)
-    return _done(request, pk, "Answered.")
+    return _done(request, pk, "Asked for: another person confirms it." if two else "Answered.")
+
+
+@pages.page
+@require_POST
+def over_budget(request: HttpRequest, pk: int) -> HttpResponse:
+    """Ask that this one repair may start over its pool's budget; another person confirms it."""
+    _find(request, pk)
+    try:
+        second.ask_over_budget(pk, actor=actor_of(request), reason=request.POST.get("reason", ""))
+    except Refusal as refusal:
+        return _refused(request, pk, refusal)
+    return _done(request, pk, "Asked for: another person confirms it.")
 
 
 @pages.page

@@ -23,8 +23,14 @@ NEXT = {
     "switch": ("An admin releases it.", "/system/#switch"),
     "pause": ("It ends by itself, or an admin ends it.", "/system/#pauses"),
     "tag": ("Whoever set the tag removes it.", ""),
-    "breaker": ("An admin releases it once the cause is clear.", "/system/#breakers"),
-    "budget": ("It goes on when one of them is back.", "/system/#budgets"),
+    "breaker": (
+        "An admin asks for its release once the cause is clear, and an approver confirms.",
+        "/system/#breakers",
+    ),
+    "budget": (
+        "It goes on when one of them is back; two people may let one repair start over the budget.",
+        "/system/#budgets",
+    ),
     "blind": ("It goes on by itself once the source tells again.", "/system/#sources"),
     "owner": ("Nothing is to be done here.", ""),
     "policy": ("An admin may change the policy.", ""),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from healthboard import clock
-from healthboard.cases import answers
 from healthboard.cases.models import Case
 from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.models import Instance, Pool
@@ -13,7 +12,7 @@ from healthboard.notices.models import Notice
 from healthboard.refusals import Held, Invalid
 from healthboard.repairs import brakes
 from healthboard.repairs.models import Breaker, Repair
-from tests import factories
+from tests import factories, two
 from tests.cases import scene
 from workers.decide import breadth
 from workers.repair import engine
@@ -70,7 +69,7 @@ def test_a_storm_of_45_is_one_case_that_holds_nothing(time, operator):
     with pytest.raises(Held):
         scene.decided(case, by=operator)
     with pytest.raises(Invalid):
-        answers.release(case.pk, actor=operator, reason="enough")
+        two.release_case(case.pk, actor=operator, reason="enough")
 
 
 def test_a_storm_lasts_as_long_as_one_of_it_goes_on_and_then_closes_by_itself(time):
@@ -154,7 +153,7 @@ def test_what_was_released_is_not_held_again_but_later_cases_are(time, admin):
     some = [scene.asked(home=factories.pool("solo", "TEMPLATE")) for _ in range(5)]
     breadth.look()
     group = Case.objects.get(instance=None)
-    answers.release(group.pk, actor=admin, reason="the driver is fixed")
+    two.release_case(group.pk, actor=admin, reason="the driver is fixed")
     time.turn(20)
     breadth.look()
     assert {Case.objects.get(pk=c.pk).state for c in some} == {"WAITING"}
@@ -190,7 +189,7 @@ def test_a_storm_that_spreads_stays_one_case_and_holds_both_scopes(time, admin):
     show([late], "XID_119", 5)
     late = scene.read(late)
     assert (late.state, late.parent) == ("HELD", group), "what fails there now is held at once"
-    answers.release(group.pk, actor=admin, reason="the driver is fixed")
+    two.release_case(group.pk, actor=admin, reason="the driver is fixed")
     assert not Breaker.objects.filter(released_at=None).exists(), "one release for all that it holds"
     breadth.look()
     assert {Case.objects.get(pk=c.pk).state for c in (*here, *there)} == {"WAITING"}
@@ -217,7 +216,7 @@ def test_a_zone_that_aws_calls_in_trouble_is_held_by_its_word(time, admin):
     case.refresh_from_db()
     assert (case.state, case.parent) == ("HELD", group) and not brakes.breakers_for(other, [])
     time.turn(60)
-    answers.release(group.pk, actor=admin, reason="power is back")
+    two.release_case(group.pk, actor=admin, reason="power is back")
     breadth.look()
     assert Case.objects.filter(instance=None).count() == 1
     time.turn(30)

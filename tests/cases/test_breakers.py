@@ -15,11 +15,12 @@ from healthboard.fleet.models import Source
 from healthboard.fleet.seeing import why_blind
 from healthboard.notices.models import Notice
 from healthboard.people.actors import WORKER
+from healthboard.people.models import Request
 from healthboard.people.web import AUTH_AT
 from healthboard.refusals import Held, NotAllowed
 from healthboard.repairs import brakes, launches, lifecycle
 from healthboard.repairs.models import Breaker, Launch
-from tests import factories
+from tests import factories, two
 from tests.cases import scene
 from workers.collect import sources
 from workers.repair import engine, trips
@@ -86,8 +87,8 @@ def test_it_stays_open_when_aws_is_well_again_until_a_person_releases_it(time, a
     time.turn(3600)
     assert opened() == ["AWS_ERRORS"]
     with pytest.raises(NotAllowed):
-        brakes.release_breaker(Breaker.objects.get().pk, operator, "it looks fine")
-    brakes.release_breaker(Breaker.objects.get().pk, admin, "AWS is well again")
+        two.release_breaker(Breaker.objects.get().pk, operator, "it looks fine")
+    two.release_breaker(Breaker.objects.get().pk, admin, "AWS is well again")
     assert opened() == [], "what was before the release counts no more"
     assert set(Source.objects.values_list("good_rounds", flat=True)) == {0}, "watched anew after it"
     trouble(time, trips.MINUTES + 1)
@@ -186,7 +187,7 @@ def test_released_by_a_person_the_row_begins_anew(time, admin):
     for row in rows[:-1]:
         failed(row)
     time.turn(1)
-    brakes.release_breaker(Breaker.objects.get().pk, admin, "the template was mended")
+    two.release_breaker(Breaker.objects.get().pk, admin, "the template was mended")
     time.turn(1)
     failed(rows[-1])
     assert launches.failed_in_a_row(rows[-1]) == 1
@@ -222,7 +223,7 @@ def test_under_each_breaker_nothing_starts_what_runs_waits_and_undo_works(time, 
         lifecycle.intend(held, **call)
     lifecycle.begin_undo(held, "a person wants it back")
     assert lifecycle.intend(held, **call).pk
-    brakes.release_breaker(row.pk, admin, "understood")
+    two.release_breaker(row.pk, admin, "understood")
     assert lifecycle.start(waiting, "drain") is None
 
 
@@ -249,6 +250,20 @@ def test_the_button_on_the_system_page_releases_each_kind(kind, scope_kind, scop
     page = client.get(reverse("system")).content.decode()
     assert row.title in page and row.where in page and "too many errors" in page and "Watched first" in page
     answer = client.post(reverse("release_breaker", args=[row.pk]), {"reason": "understood"})
+    row.refresh_from_db()
+    assert answer.status_code == 303 and row.released_at is None, "it takes a second person"
+    asked = Request.objects.get()
+    refused = client.post(reverse("second_confirm", args=[asked.pk]))
+    assert refused.status_code == 403 and "another person must confirm" in refused.content.decode()
+    client.force_login(factories.person("approver"))
+    page = client.get(reverse("system")).content.decode()
+    assert asked.what in page and reverse("second_confirm", args=[asked.pk]) in page
+    stale = client.post(reverse("second_confirm", args=[asked.pk]))
+    assert stale.url == "/accounts/again/?next=%2Fsystem%2F"
+    session = client.session
+    session[AUTH_AT] = clock.now().isoformat()
+    session.save()
+    answer = client.post(reverse("second_confirm", args=[asked.pk]))
     row.refresh_from_db()
     assert answer.status_code == 303 and row.released_at is not None and row.release_reason == "understood"
     assert AuditRow.objects.filter(verb="breaker.released").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth.models import Group
 
 from healthboard.audit.models import AuditRow
 from healthboard.cases import answers, lifecycle
@@ -150,10 +151,31 @@ def test_terminate_first_takes_an_approver_who_logged_in_lately(time, operator, 
     case = scene.asked("XID_119")
     values = {"kind": "override", "action": "REPLACE", "reason": "full", "allow": ("terminate_first",)}
     stale = factories.actor(approver.user, recent=False)
-    for actor in (operator, admin, stale):
+    refused(case, by=stale, error=NotAllowed, status=403, **values)
+    assert decided(case, by=operator, **values).outcome == "PENDING", "asked for; it takes a second person"
+    refused(case, by=operator, error=AlreadyDecided, status=409, **values)
+    for actor in (factories.actor(factories.person("operator")), admin, stale):
         refused(case, by=actor, error=NotAllowed, status=403, **values)
     decided(case, by=approver, **values)
     assert Repair.objects.get().allowed == ["terminate_first"]
+
+
+def test_one_approval_from_a_group_takes_a_member_of_it(time, operator):
+    scene.policy(approver_group="owners")
+    case = scene.asked()
+    refused(case, by=operator, error=NotAllowed, status=403)
+    operator.user.groups.add(Group.objects.create(name="owners"))
+    assert decided(case, by=operator).repair is not None
+
+
+def test_the_last_editor_of_the_policy_is_not_the_second_of_two(time, operator, approver):
+    version = scene.policy(approvals=2)
+    case = scene.asked()
+    decided(case, by=operator)
+    type(version).objects.filter(pk=version.pk).update(saved_by=approver.user)
+    refused(case, by=approver, error=NotAllowed, status=403)
+    type(version).objects.filter(pk=version.pk).update(saved_by=None)
+    assert decided(case, by=approver).repair is not None
 
 
 def test_two_people_must_agree_where_the_policy_says_so(time, operator, approver):
@@ -192,8 +214,6 @@ def test_an_approval_of_an_older_plan_does_not_count_for_the_newer(time, operato
 
 
 def test_an_approver_must_be_of_the_policys_group(time, approver):
-    from django.contrib.auth.models import Group
-
     scene.policy(approvals=2, approver_group="night shift")
     case = scene.asked()
     refused(case, by=approver, error=NotAllowed, status=403)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from healthboard.cases import answers, ends
+from healthboard.cases import ends
 from healthboard.cases.models import Case
 from healthboard.cases.states import Resolution
 from healthboard.fleet.models import HealthEvent, Interval
 from healthboard.refusals import Held, NotAllowed
 from healthboard.repairs.models import Breaker, Call, Repair
-from tests import factories
+from tests import factories, two
 from tests.cases import scene
 from tests.cases.scene import decided
 from workers.decide import breadth
@@ -206,9 +206,9 @@ def test_only_an_admin_releases_and_the_members_become_cases_of_their_own(time, 
     breadth.look()
     group = Case.objects.get(instance=None)
     with pytest.raises(NotAllowed):
-        answers.release(group.pk, actor=operator, reason="driver rolled back")
+        two.release_case(group.pk, actor=operator, reason="driver rolled back")
     time.turn(60)
-    answers.release(group.pk, actor=admin, reason="driver rolled back")
+    two.release_case(group.pk, actor=admin, reason="driver rolled back")
     group.refresh_from_db()
     assert (group.state, group.resolution) == ("CLOSED", Resolution.RELEASED)
     breadth.look()
@@ -223,7 +223,7 @@ def test_only_later_cases_count_again_after_a_release(time, admin):
     storm()
     breadth.look()
     time.turn(60)
-    answers.release(Case.objects.get(instance=None).pk, actor=admin, reason="driver rolled back")
+    two.release_case(Case.objects.get(instance=None).pk, actor=admin, reason="driver rolled back")
     time.turn(60)
     for _ in range(5):
         on = scene.machine(scene.solo())

@@ -20,7 +20,7 @@ from healthboard.repairs import brakes, budget
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Call, Occupancy, Repair
 from healthboard.repairs.states import State
-from tests import factories
+from tests import factories, two
 from tests.cases import scene
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -311,7 +311,7 @@ def test_a_breaker_and_the_start_of_a_scheduled_repair_at_once():
                     intent(held)
         group_case = Case.objects.filter(instance=None, state="WAITING").get()
         admin = factories.actor(factories.person("admin"))
-        answers.release(group_case.pk, actor=admin, reason="done")
+        two.release_case(group_case.pk, actor=admin, reason="done")
 
 
 def test_an_undo_and_the_end_of_the_repair_at_once_do_not_stand_in_each_others_way():
@@ -339,7 +339,7 @@ def test_a_release_and_a_members_reading_at_once_do_not_stand_in_each_others_way
         for case in cases:
             scene.shows(case.instance, "XID_74", 1)
         results = at_once(
-            lambda group=group: answers.release(group.pk, actor=admin, reason="done"),
+            lambda group=group: two.release_case(group.pk, actor=admin, reason="done"),
             *(lambda case=case: scene.read(case.instance) for case in cases),
         )
         assert not [r for r in results if isinstance(r, Exception)], results

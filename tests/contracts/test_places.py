@@ -20,7 +20,7 @@ from healthboard.policies.versions import ensure_default
 from healthboard.refusals import NotAllowed
 from healthboard.repairs import brakes, budget, lifecycle
 from healthboard.repairs.models import Breaker, Repair
-from tests import factories
+from tests import factories, two
 from tests.api.node_helpers import gpu, post, report, xid
 from tests.collect.conftest import ACCOUNTS, REGIONS
 from workers.collect import ec2, ecs, store
@@ -147,7 +147,7 @@ def test_equal_faults_open_the_breaker_of_their_own_place_only(fleet, client):
     # a person of another place may not let these go
     other = factories.person("admin", account=Account.objects.get(account_id=ACCOUNTS[1]))
     with pytest.raises(NotAllowed):
-        brakes.release_breaker(breaker.pk, factories.actor(other), "looks fine")
+        two.release_breaker(breaker.pk, factories.actor(other), "looks fine")
     assert Breaker.objects.filter(released_at=None).count() == 1
 
 

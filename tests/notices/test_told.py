@@ -17,6 +17,7 @@ from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.states import State as RepairState
 from tests import factories as make
+from tests import two
 from tests.cases import scene
 from workers.notify import watch
 
@@ -134,8 +135,12 @@ def test_a_breaker_is_told_and_so_is_its_release(home):
     breaker = brakes.open_breaker(account=home.account, region=home.region, why="three failed", actor=WORKER, **kind)
     brakes.open_breaker(account=home.account, region=home.region, why="three failed", actor=WORKER, **kind)
     assert Notice.objects.get().pool == "train"
-    brakes.release_breaker(breaker.pk, make.actor(make.person("admin")), "capacity is back")
-    assert told(f"breaker:{breaker.pk}") == [("breaker", "trigger"), ("breaker_released", "resolve")]
+    two.release_breaker(breaker.pk, make.actor(make.person("admin")), "capacity is back")
+    assert told(f"breaker:{breaker.pk}") == [
+        ("breaker", "trigger"),
+        ("second_person", "trigger"),
+        ("breaker_released", "resolve"),
+    ]
 
 
 def test_a_broken_invariant_is_told_seen_and_over():

@@ -128,7 +128,7 @@ def test_only_what_cannot_be_undone_asks_for_a_fresh_log_in(home, client):
     ]
     asks = make.repair(make.instance(home), state="ASKING", why_waiting="2 tasks stay", facts={"choices": choices})
     page = client.get(f"/repairs/{asks.pk}/").content.decode()
-    assert page.count("wants a log-in") == 1 and page.index("Give up") < page.index("wants a log-in")
+    assert page.count("takes two people") == 1 and page.index("Give up") < page.index("takes two people")
 
 
 def test_each_breach_says_what_to_do_next(client, db):

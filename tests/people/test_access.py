@@ -20,6 +20,7 @@ MATRIX = {
     "stop": {"operator", "approver", "admin"},
     "terminate_first": {"approver"},
     "second": {"approver"},
+    "over_budget": {"operator", "approver", "admin"},
     "release": {"admin"},
     "resume": {"admin"},
     "policy": {"admin"},

@@ -113,9 +113,48 @@ def test_an_admin_of_one_pool_gives_roles_in_that_pool_only(client):
 def test_a_token_is_revoked_from_its_list(client, admin):
     token = tokens.issue_api(admin, actor=factories.actor(admin))
     row = ApiToken.objects.get()
-    assert client.get("/admin/people/apitoken/add/").status_code == 403
     client.post("/admin/people/apitoken/", {"action": "revoke", "_selected_action": [row.pk]})
     assert tokens.verify_api(token) is None and last("token.revoked").actor == "ada"
+
+
+NEW = {
+    "name": "ci",
+    "scope": "read",
+    "days": "30",
+    "account": "",
+    "region": "",
+    "pool": "train",
+    "service": "",
+    "purpose": "",
+}
+
+
+def issued(client, **changed):
+    return client.post("/admin/people/apitoken/add/", {**NEW, **changed})
+
+
+def test_a_token_of_a_service_is_issued_and_shown_once(client, admin):
+    page = issued(client, service="ci-bot", purpose="reads the board for the deploy")
+    row = ApiToken.objects.get()
+    token = page.context["token"]
+    assert token in page.content.decode() and "no-store" in page["Cache-Control"]
+    assert tokens.verify_api(token).username == "ci-bot" and not row.user.has_usable_password()
+    assert (row.scope, row.pool, row.created_by) == ("read", "train", "ada") and row.expires_at is not None
+    assert token not in client.get("/admin/people/apitoken/").content.decode()
+    assert "ci-bot" in client.get("/admin/people/serviceaccount/").content.decode()
+    issued(client, service="CI-bot")
+    assert ApiToken.objects.filter(user=row.user).count() == 2, "the same one, whatever the case"
+
+
+def test_no_token_is_made_in_another_persons_name(client, admin):
+    factories.person("approver", name="anna")
+    refused = issued(client, service="anna")
+    assert "anna is a person" in refused.content.decode() and not ApiToken.objects.exists()
+    assert "Say what the new service account is for" in issued(client, service="bot").content.decode()
+    for wrong in ({"days": "0"}, {"scope": "god"}, {"name": ""}, {"service": "a b", "purpose": "x"}):
+        assert issued(client, **wrong).status_code == 200
+    assert not ApiToken.objects.exists() and not User.objects.filter(username="bot").exists()
+    assert tokens.verify_api(issued(client).context["token"]) == admin
 
 
 def pause(**changed):

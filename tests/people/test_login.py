@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.test import Client
 
 from healthboard import clock
 from healthboard.audit.models import AuditRow
@@ -86,8 +87,55 @@ def test_the_limit_ends_after_a_quarter_of_an_hour(client):
     assert limits.limited("otto", "127.0.0.1")
     with clock.virtual(clock.now() + timedelta(minutes=16)):
         assert not limits.limited("otto", "127.0.0.1")
+        limits.failed("otto", "127.0.0.1")
+        assert limits.wait_until("otto", "127.0.0.1") == clock.now() + 2 * limits.WINDOW, "each further one doubles it"
+    with clock.virtual(clock.now() + timedelta(hours=25)):
+        assert not limits.limited("otto", "127.0.0.1")
         limits.failed("other", "127.0.0.1")
         assert FailedLogin.objects.count() == 1
+
+
+def test_a_delay_never_grows_beyond_four_hours():
+    for _ in range(60):
+        limits.failed("otto", "10.0.0.1")
+    assert limits.wait_until("otto", "10.0.0.1") <= clock.now() + limits.LONGEST
+
+
+def test_strangers_everywhere_do_not_lock_out_who_has_been_here_before(client):
+    factories.person("operator", name="otto")
+    log_in(client, "otto")
+    client.post("/accounts/logout/")
+    for number in range(limits.PER_ACCOUNT):
+        limits.failed("otto", f"10.0.{number}.1")
+    for _ in range(limits.PER_ADDRESS):
+        limits.failed(f"somebody-{_}", "127.0.0.1")
+    assert AuditRow.objects.filter(verb="login.limited", summary__contains="many places").count() == 1
+    other = Client()
+    refused = other.post(LOGIN, {"username": "otto", "password": factories.PASSWORD}, REMOTE_ADDR="10.1.1.1")
+    assert refused.status_code == 429, "a new browser waits, though the password is right"
+    assert log_in(client, "otto").status_code == 302, "the browser that is known does not"
+
+
+def test_a_mark_is_one_persons_and_cannot_be_made_up(client, rf, settings):
+    factories.person("operator", name="otto")
+    log_in(client, "otto")
+    raw = client.cookies[settings.KNOWN_COOKIE_NAME].value
+    request = rf.get("/")
+    request.COOKIES[settings.KNOWN_COOKIE_NAME] = raw
+    assert limits.origin_of(request, "OTTO").startswith("known:")
+    assert limits.origin_of(request, "ada") == "127.0.0.1"
+    for wrong in (raw[:-2], "x", ""):
+        request.COOKIES[settings.KNOWN_COOKIE_NAME] = wrong
+        assert limits.origin_of(request, "otto") == "127.0.0.1"
+
+
+def test_a_known_browser_is_limited_by_itself(client):
+    factories.person("operator", name="otto")
+    log_in(client, "otto")
+    client.post("/accounts/logout/")
+    for _ in range(limits.PER_NAME):
+        assert log_in(client, "otto", "wrong").status_code == 200
+    assert log_in(client, "otto").status_code == 429
 
 
 def test_a_right_password_forgets_the_wrong_ones(client):

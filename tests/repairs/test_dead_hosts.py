@@ -7,6 +7,7 @@ import pytest
 from healthboard.refusals import NotAllowed
 from healthboard.repairs.lifecycle import answer
 from healthboard.sandbox.entities import Task
+from tests import two
 from tests.repairs.driver import person
 from workers.repair.left import _not_replaced, dead_host, unkillable
 from workers.repair.look import tasks_on
@@ -87,7 +88,7 @@ def test_a_dead_host_with_one_proof_missing_asks_and_is_not_ended(solo, missing)
     with pytest.raises(NotAllowed):
         answer(repair.pk, actor=person("operator"), choice="force_tasks", reason="it must")
     solo.rules()
-    answer(repair.pk, actor=person("approver"), choice="force_tasks", reason="they are gone")
+    two.answer(repair.pk, actor=person("approver"), choice="force_tasks", reason="they are gone")
     assert solo.repaired(machine, within=600).outcome == "REPLACED", solo.said()
     solo.sound()
 

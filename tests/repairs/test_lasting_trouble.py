@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from healthboard.repairs import brakes
 from healthboard.repairs.models import Breaker
+from tests import two
 from tests.repairs.driver import person
 from workers.repair import trips
 
@@ -26,7 +26,7 @@ def test_after_long_trouble_with_aws_the_repair_waits_for_a_person_and_then_ends
     repair = drive.repair(machine)
     assert drive.calls() == before and "Breaker open" in repair.why_waiting, drive.said()
     for row in Breaker.objects.filter(released_at=None):
-        brakes.release_breaker(row.pk, person("admin"), "AWS is well again")
+        two.release_breaker(row.pk, person("admin"), "AWS is well again")
     drive.until(lambda: "agent" in drive.repair(machine).why_waiting, 60, 2)
     assert drive.repair(machine).state == "RUNNING", "the time in which AWS was away is no time to start in"
     drive.mend(new, "ECS_AGENT_DISCONNECTED")

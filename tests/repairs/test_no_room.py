@@ -7,10 +7,13 @@ from collections import Counter
 import pytest
 
 from healthboard import clock
+from healthboard.cases import second as cases_second
 from healthboard.fleet.models import Gpu
 from healthboard.refusals import NotAllowed
+from healthboard.repairs import second
 from healthboard.repairs.lifecycle import answer
 from healthboard.sandbox.entities import Reservation
+from tests import two
 from tests.repairs.driver import person
 
 DRAIN = "UpdateContainerInstancesState"
@@ -110,12 +113,15 @@ def test_only_a_named_approver_may_have_it_terminated_first(solo):
     no_capacity(solo, machine)
     solo.inject(machine, "XID_79", 0)
     repair = solo.asking(machine, within=600)
-    refused = [person("operator"), person("approver", recent=False), person("admin")]
+    asked = second.ask_answer(repair.pk, actor=person("operator"), choice="terminate_first", reason="it must")
+    refused = [person("operator"), person("operator", "other"), person("approver", recent=False), person("admin")]
     for actor in refused:
         with pytest.raises(NotAllowed):
-            answer(repair.pk, actor=actor, choice="terminate_first", reason="it must")
+            cases_second.confirm(asked.pk, actor=actor)
+    with pytest.raises(NotAllowed):
+        answer(repair.pk, actor=person("approver"), choice="terminate_first", reason="alone")
     solo.mend(machine, "NO_CAPACITY")  # what it gives back can be had again
-    answer(repair.pk, actor=person("approver"), choice="terminate_first", reason="it must")
+    cases_second.confirm(asked.pk, actor=person("approver"))
     repair = solo.repaired(machine, within=600)
     assert (repair.state, repair.outcome) == ("SUCCEEDED", "REPLACED"), solo.said()
     assert solo.calls(machine)["TerminateInstances"] == 1
@@ -154,7 +160,7 @@ def test_a_group_without_capacity_may_be_told_to_terminate_first(train):
     no_capacity(train, machine)
     train.inject(machine, "XID_79", 0)
     repair = train.asking(machine, within=600)
-    answer(repair.pk, actor=person("approver"), choice="terminate_first", reason="it must")
+    two.answer(repair.pk, actor=person("approver"), choice="terminate_first", reason="it must")
     train.until(lambda: machine.state == "terminated", 200)
     for other in list(train.fleet.world.instances.values()):
         train.mend(other, "NO_CAPACITY")

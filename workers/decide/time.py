@@ -9,6 +9,7 @@ from healthboard import clock
 from healthboard.cases import ends
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
+from healthboard.people import second
 from workers.decide import instance
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ def pass_over() -> None:
         ends.expire(pk)
     for pk in Case.objects.filter(state=State.SNOOZED, snoozed_until__lte=now).values_list("pk", flat=True):
         ends.wake_snoozed(pk)
+    second.expire_due()
     # plans, budgets and clearing move with time: read again what is open and undecided
     waiting = Case.objects.exclude(state__in=[State.CLOSED, State.DECIDED]).exclude(instance=None)
     waiting = waiting.filter(instance__evaluated_at__lte=now - max(clock.scaled(EVERY_S), LEAST))

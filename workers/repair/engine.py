@@ -135,6 +135,10 @@ def _ends(run: Run, wait: Wait) -> Wait:
 def _carry_on(run: Run) -> Wait | None:
     repair = run.repair
     run.close_lost_calls()
+    if (why := lifecycle.not_approved(repair)) is not None:
+        lifecycle.refuse(repair, why)
+    if repair.state == State.CANCELLED:
+        return None
     if repair.state == State.SCHEDULED:
         if held := _may_start(run):
             return held
@@ -374,7 +378,8 @@ def _undo_pass(run: Run) -> Wait | None:
                 lifecycle.next_step(repair, UNDO[after], note=note, skipped=isinstance(result, Skip))
                 return None
             outcome, why = repair.facts.get("undo_outcome", ""), repair.facts.get("undo_why", "")
-            lifecycle.finish(repair, State.FAILED if outcome else State.CANCELLED, outcome or "CANCELLED", why)
+            ended = repair.outcome if repair.outcome == lifecycle.NOT_APPROVED else "CANCELLED"
+            lifecycle.finish(repair, State.FAILED if outcome else State.CANCELLED, outcome or ended, why)
             return None
         case Wait():
             return result

@@ -13,14 +13,14 @@ from django.db import transaction
 
 from healthboard import aws, clock, wake
 from healthboard.audit import chain
-from healthboard.cases import answers, invariants
+from healthboard.cases import invariants
 from healthboard.cases.models import Case
 from healthboard.diagnosis.signals import Event
 from healthboard.fleet import record
 from healthboard.people.actors import system
-from healthboard.repairs import brakes, lifecycle
+from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Breaker, Repair
-from tests import factories
+from tests import factories, two
 from tests.audit import tamper
 from tests.repairs.driver import Drive, person
 from tests.safety.conductor import seeded, settle_limits
@@ -80,7 +80,7 @@ def released(drive: Drive) -> None:
     """A person releases what latched, once the sources can see again."""
     drive.steps(10)
     for breaker in Breaker.objects.filter(released_at=None):
-        brakes.release_breaker(breaker.pk, person("admin"), "AWS answers again")
+        two.release_breaker(breaker.pk, person("admin"), "AWS answers again")
 
 
 def answered() -> None:
@@ -159,9 +159,9 @@ def storm(site: Site, spec: dict[str, Any]) -> dict[str, Any]:
         if blind:
             return result(broken)
         group = Case.objects.filter(instance=None, closed_at=None).order_by("pk").first()
-        answers.release(group.pk, actor=person("admin"), reason="these hosts are really broken")
+        two.release_case(group.pk, actor=person("admin"), reason="these hosts are really broken")
         for breaker in Breaker.objects.filter(released_at=None):
-            brakes.release_breaker(breaker.pk, person("admin"), "these hosts are really broken")
+            two.release_breaker(breaker.pk, person("admin"), "these hosts are really broken")
         drive.until(lambda: Repair.objects.filter(outcome="REPLACED").exists() or _all_wait(), 300)
         return result(broken)
 

@@ -1,0 +1,83 @@
+"""To the provider and back. Two addresses, both plain GETs: the provider's redirect can be nothing else."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from django.conf import settings
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render, resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+from requests import RequestException
+
+from healthboard.audit.record import record
+from healthboard.people import limits
+from healthboard.people.oidc import client
+from healthboard.people.web import actor_of, stamp
+
+log = logging.getLogger(__name__)
+TOO_MANY = "Too many failed log-ins from here. Wait a quarter of an hour, or log in with a local password."
+
+
+@never_cache
+@require_GET
+def login(request: HttpRequest) -> HttpResponse:
+    """To the provider; back to ``?next=``, where that is a page of ours. ``?again=1``: it must ask anew."""
+    _possible(request)
+    if answer := _limited(request):
+        return answer
+    asked = request.GET.get("next", "")
+    hosts = {request.get_host()}
+    safe = url_has_allowed_host_and_scheme(asked, allowed_hosts=hosts, require_https=request.is_secure())
+    where = asked if safe else resolve_url(settings.LOGIN_REDIRECT_URL)
+    try:
+        return client.begin(request, next_url=where, again=request.GET.get("again") == "1")
+    except ImmediateHttpResponse as refused:
+        return refused.response
+    except (OAuth2Error, RequestException, ValueError) as error:
+        log.warning("%s cannot be asked: %s", settings.OIDC.issuer, error)
+        why = f"{settings.OIDC.name} does not answer as it should. Log in with a local password, or try again."
+        return render(request, "registration/oidc_refused.html", {"why": why}, status=502)
+
+
+@never_cache
+@require_GET
+def callback(request: HttpRequest) -> HttpResponse:
+    """The provider's answer: log in, with the roles that the groups say now."""
+    _possible(request)
+    if answer := _limited(request):
+        return answer
+    answer = client.Callback.adapter_view(client.Client(request))(request)
+    claims = getattr(request, "oidc", None)
+    if claims is None or not request.user.is_authenticated or answer.status_code != 302:
+        return answer
+    _stamped(request, claims.get("auth_time"))
+    name, address = request.user.get_username(), limits.address_of(request)
+    limits.succeeded(limits.OIDC, address)
+    with transaction.atomic():
+        text = f"{name} logged in from {address} by {settings.OIDC.name}"
+        record("login", f"user:{request.user.pk}", text, actor=actor_of(request))
+    return answer
+
+
+def _stamped(request: HttpRequest, told: object) -> None:
+    """How recent the log-in is, is what the provider says of when it asked the person; without a word it is not."""
+    if isinstance(told, (int, float)) and not isinstance(told, bool):
+        stamp(request, datetime.fromtimestamp(told, UTC))
+
+
+def _possible(request: HttpRequest) -> None:
+    if settings.OIDC is None:
+        raise Http404("No provider is configured.")
+
+
+def _limited(request: HttpRequest) -> HttpResponse | None:
+    if not limits.limited(limits.OIDC, limits.address_of(request)):
+        return None
+    return render(request, "registration/oidc_refused.html", {"why": TOO_MANY}, status=429)
