@@ -19,6 +19,9 @@ from tests.services import spare_port
 
 pytestmark = pytest.mark.loop
 ROOT = Path(__file__).resolve().parents[2]
+STAMP = ".venv/.installed"
+#: an environment that was made otherwise than by `make install` is taken as it is
+MAKE = ("make",) if (ROOT / STAMP).exists() else ("make", "-o", STAMP)
 CHILDREN = ("web", "worker", "beat", "sandbox", "valkey")
 
 
@@ -40,7 +43,7 @@ class Make:
         self.out = home / "make.out"
         with self.out.open("w") as out:
             self.process = subprocess.Popen(
-                ["make", "run"], cwd=ROOT, env=self.env, stdout=out, stderr=out, start_new_session=True
+                [*MAKE, "run"], cwd=ROOT, env=self.env, stdout=out, stderr=out, start_new_session=True
             )
 
     def ready(self, limit: float = 90) -> str:
@@ -69,8 +72,6 @@ class Make:
 
 @pytest.fixture
 def start(tmp_path):
-    if not (ROOT / ".venv" / ".installed").exists():
-        pytest.skip("the packages were not installed by `make install`")
     made, port = [], spare_port()
 
     def begin() -> Make:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from healthboard.sandbox import client
+from tests.loop.shell import Shell
 from tests.services import spare_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,7 @@ class Stack:
         }
         self.process: subprocess.Popen | None = None
         self._tokens: dict[str, str] = {}
+        self._shell: Shell | None = None
 
     # --- process ---
 
@@ -55,6 +58,9 @@ class Stack:
         return self
 
     def stop(self) -> None:
+        if self._shell:
+            self._shell.close()
+            self._shell = None
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(40)
@@ -91,8 +97,11 @@ class Stack:
         return done
 
     def inject(self, instances: str | list[str], code: str, *more: str) -> None:
-        names = instances if isinstance(instances, str) else ",".join(instances)
-        self.manage("inject", names, code, *more)
+        """What `manage.py inject` does, without starting a process for each; `more`: its options."""
+        gpu = int(more[more.index("--gpu") + 1]) if "--gpu" in more else None
+        names = [instances] if isinstance(instances, str) else instances
+        body = {"instances": names, "code": code, "gpu": gpu, "clear": "--clear" in more}
+        assert sorted(client.call("inject", body, self.home)["instances"]) == sorted(names)
 
     def fleet(self) -> dict[str, Any]:
         """What `sandbox status --json` prints, without starting a process for each look."""
@@ -108,7 +117,8 @@ class Stack:
 
     def shell(self, code: str) -> str:
         """Run Python inside Django and return what it printed."""
-        return self.manage("shell", "--no-imports", "-c", code).stdout.strip()
+        self._shell = self._shell or Shell(ROOT, self.env)
+        return self._shell.run(code)
 
     # --- HTTP ---
 
