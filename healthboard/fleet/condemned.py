@@ -69,9 +69,12 @@ def among(account_id: int, uuids: Iterable[str], serials: Iterable[str]) -> list
     return list(Gpu.objects.filter(_hardware(account_id, uuids, serials)).exclude(condemned_at=None).order_by("pk"))
 
 
-def on(instance: Instance, registered: Iterable[str] = ()) -> dict[str, str]:
-    """UUID -> why, of the GPUs of this instance (as its node told, or as ECS registered them) that are condemned."""
-    mine = {uuid: serial for uuid, serial in instance.gpus.values_list("uuid", "serial")}
+def on(instance: Instance, registered: Iterable[str] = (), gpus: Iterable[Gpu] | None = None) -> dict[str, str]:
+    """UUID -> why, of the GPUs of this instance (as its node told, or as ECS registered them) that are condemned.
+
+    `gpus`: those of its own, where they were read already.
+    """
+    mine = {gpu.uuid: gpu.serial for gpu in (instance.gpus.all() if gpus is None else gpus)}
     mine = {**dict.fromkeys(registered, ""), **mine}
     if not mine:
         return {}

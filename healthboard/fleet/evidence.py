@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,7 +25,8 @@ INTERVALS = 500
 
 def load(instance: Instance, *, now: datetime) -> tuple[list[Event], list[Reading], Context]:
     """Events oldest first, readings oldest first, and the context, as they were known at `now`."""
-    events, readings, context = _events(instance, now), _readings(instance, now), context_of(instance)
+    gpus = list(Gpu.objects.filter(instance=instance).order_by("index", "uuid"))
+    events, readings, context = _events(instance, now), _readings(instance, now), context_of(instance, gpus)
     told = {x.gpu for x in (*events, *readings) if x.gpu} - set(context.expected_uuids)
     away = set()
     if told:  # hardware that was exchanged speaks of another machine: after a move to another host, say
@@ -33,13 +34,13 @@ def load(instance: Instance, *, now: datetime) -> tuple[list[Event], list[Readin
         away = set(known.exclude(instance=instance).values_list("uuid", flat=True))
         away |= set(known.filter(instance=None).values_list("uuid", flat=True))
     registered = {u for r in readings if r.name == "ECS_GPUS" and isinstance(r.value, list) for u in r.value}
-    if known_bad := condemned.on(instance, registered | set(context.expected_uuids)):
+    if known_bad := condemned.on(instance, registered, gpus):
         context = replace(context, condemned=known_bad)
     return [e for e in events if e.gpu not in away], [r for r in readings if r.gpu not in away], context
 
 
-def context_of(instance: Instance) -> Context:
-    gpus = list(Gpu.objects.filter(instance=instance).order_by("index", "uuid"))
+def context_of(instance: Instance, gpus: Sequence[Gpu]) -> Context:
+    """`gpus`: its own, by index."""
     name = next((g.name for g in gpus if g.name), "")
     return Context(
         instance=instance.instance_id,

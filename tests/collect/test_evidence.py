@@ -103,7 +103,7 @@ def test_a_silent_channel_is_an_open_gap_that_names_its_reason():
     Source.objects.create(account=one.account, region=one.region, name="ec2", error="RequestLimitExceeded")
     gap = evidence.load(one, now=now)[1][-1]
     assert (gap.name, gap.source, gap.value) == ("GAP", "ec2", "RequestLimitExceeded")
-    assessed = evaluate([], evidence.load(one, now=now)[1], now=now, context=evidence.context_of(one))
+    assessed = evaluate([], evidence.load(one, now=now)[1], now=now, context=evidence.context_of(one, one.gpus.all()))
     assert assessed.verdict is Verdict.UNKNOWN
 
 

@@ -18,12 +18,12 @@ LIMIT = 500
 
 def read(instance_id: int) -> None:
     """Read it and write the verdict; the case follows in its own transaction."""
-    instance = Instance.objects.select_related("account", "cluster", "pool__cluster").filter(pk=instance_id).first()
-    if instance is None:
-        return
+    rows = Instance.objects.select_related("account", "cluster", "pool__cluster")
     with transaction.atomic():
         # one reading of an instance at a time: two workers must not open or escalate from different evidence
-        Instance.objects.select_for_update(of=("self",), no_key=True).get(pk=instance_id)
+        instance = rows.select_for_update(of=("self",), no_key=True).filter(pk=instance_id).first()
+        if instance is None:
+            return
         started = clock.now()
         seen = reread(instance)
         a = seen.assessment
