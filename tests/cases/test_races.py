@@ -241,16 +241,18 @@ def test_an_intent_that_is_under_way_makes_the_switch_wait_and_not_the_reverse()
     held = running()
     operator = factories.actor(factories.person("operator"))
     order: list[str] = []
+    under_way = threading.Event()
 
     def slow():
         with transaction.atomic():
             intent(held)
             order.append("intended")
+            under_way.set()
             wall.sleep(0.3)
             order.append("committed")
 
     def stop():
-        wall.sleep(0.1)
+        assert under_way.wait(20)
         brakes.stop(operator, "stop")
         order.append("stopped")
 
@@ -261,16 +263,18 @@ def test_an_intent_that_is_under_way_makes_the_switch_wait_and_not_the_reverse()
 def test_after_a_breaker_has_opened_no_automatic_intent_is_committed():
     held = running()
     order: list[str] = []
+    under_way = threading.Event()
 
     def slow():
         with transaction.atomic():
             intent(held)
             order.append("intended")
+            under_way.set()
             wall.sleep(0.3)
             order.append("committed")
 
     def opens():
-        wall.sleep(0.1)
+        assert under_way.wait(20)
         brakes.open_breaker(account=held.instance.account, region=held.instance.region, kind="CORRELATED",
                             scope_kind="pool", scope="solo", why="many", actor=WORKER)  # fmt: skip
         order.append("opened")
