@@ -62,10 +62,11 @@ def contradictions(policy: Policy, values: Mapping[str, Any]) -> Found:
     own = policy.settings or {}
     for names, sentence in [*check.contradictions(values, clock.now()), *_too_few(values)]:
         yield _where(names, own), f"With what it inherits: {sentence}"
-    for child in _children(policy):
-        before, _ = matching.inherit([*_above(child, matching.snapshots()), child])
-        others = [s for s in matching.snapshots() if s.version.policy_id != policy.pk]
-        after, _ = matching.inherit([*_above(child, [*others, _now(policy)]), child])
+    mine, stored = _now(policy), matching.snapshots()
+    others = [s for s in stored if s.version.policy_id != policy.pk]
+    for child in _children(mine, others) if policy.enabled else ():
+        before, _ = matching.inherit([*_above(child, stored), child])
+        after, _ = matching.inherit([*_above(child, [*others, mine]), child])
         known = {sentence for _, sentence in check.contradictions(before, clock.now())}
         for names, sentence in check.contradictions(after, clock.now()):
             if sentence not in known:
@@ -91,12 +92,8 @@ def _where(names: tuple[str, ...], own: Mapping[str, Any]) -> str:
     return next((name for name in names if name in own), names[0])
 
 
-def _children(policy: Policy) -> list[Snapshot]:
-    """Enabled policies that inherit from this one as it is now."""
-    if not policy.enabled:
-        return []
-    mine = _now(policy)
-    others = [s for s in matching.snapshots() if s.version.policy_id != policy.pk]
+def _children(mine: Snapshot, others: list[Snapshot]) -> list[Snapshot]:
+    """Enabled policies that inherit from this one."""
     return [s for s in others if s.rank > mine.rank and mine.matches(matching.target_of_match(s.match))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from healthboard.policies import fields
+from healthboard.policies import fields, windows
 from healthboard.policies.fields import BY_NAME
 from healthboard.policies.words import code_line, show
 
@@ -75,12 +75,8 @@ def _budget(values: Mapping[str, Any], v: Mapping[str, str]) -> str:
 
 
 def _when(values: Mapping[str, Any]) -> list[str]:
-    if not values["windows"] and not values["blackouts"]:
-        return []
-    windows, blackouts = (show(BY_NAME[name], values[name]) for name in ("windows", "blackouts"))
-    when = f"only within {windows}" if values["windows"] else "at any time"
-    but = f", but not within {blackouts}" if values["blackouts"] else ""
-    return [f"Repairs begin {when}{but}; one that has begun to drain is carried to its end."]
+    when = windows.when(values)
+    return [f"Repairs begin {when}; one that has begun to drain is carried to its end."] if when else []
 
 
 def _before_draining(values: Mapping[str, Any], v: Mapping[str, str]) -> list[str]:

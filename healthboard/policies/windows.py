@@ -127,6 +127,13 @@ def show(value: Sequence[Any]) -> str:
     return "; and ".join(_either(clause) for clause in clauses(value)) or "at any time"
 
 
+def when(values: Mapping[str, Any]) -> str:
+    """Both settings in words: ``only within …, but not within …``; empty where neither says anything."""
+    within = f"only within {show(values['windows'])}" if values.get("windows") else ""
+    without = f"not within {'; '.join(values['blackouts'])}" if values.get("blackouts") else ""
+    return ", but ".join(filter(None, (within or (without and "at any time"), without)))
+
+
 def parse_window(text: str) -> Window:
     """Raises ValueError with a sentence."""
     said = _WINDOW.match(_line(text))

@@ -30,8 +30,10 @@ def touched(repair: Repair) -> bool:
 
 
 def kept(values: dict[str, Any]) -> dict[str, Any]:
-    """What a plan keeps of the settings, so that its page says what holds it; nothing where nothing does."""
-    return {name: values[name] for name in ("windows", "blackouts") if values.get(name)}
+    """What a plan keeps of the settings and says of them, so that its page tells what holds it; nothing where nothing
+    does."""
+    found = {name: values[name] for name in ("windows", "blackouts") if values.get(name)}
+    return {**found, "words": windows.when(values)} if found else {}
 
 
 def _workloads(repair: Repair) -> list[Workload]:

@@ -1,3 +1,5 @@
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from healthboard.policies.fields import BY_NAME, MODES
 from healthboard.policies.matching import DEFAULTS, Snapshot, Target, combine
 from healthboard.policies.resolve import resolve
+from healthboard.policies.windows import closed
 from tests.policies import draw
 
 HERE = Target("111122223333", "us-east-1", "gpu", "train", "llm", {"team": "x"})
@@ -169,6 +172,16 @@ def test_each_number_is_the_most_careful_of_all_workloads(policies, targets):
         assert together[name] == (min if least else max)(v[name] for v in alone), name
     limits = [v["budget_absolute"] for v in alone if v["budget_absolute"] is not None]
     assert together["budget_absolute"] == (min(limits) if limits else None)
+    order = ("job", "standalone", "never")
+    assert together["wait_for_idle"] == min((v["wait_for_idle"] for v in alone), key=order.index)
+    assert together["checkpoint"] == sorted({name for v in alone for name in v["checkpoint"]})
+    assert together["checkpoint_silence"] == min(v["checkpoint_silence"] for v in alone)
+    for at in (
+        datetime(2026, 12, 19, 12, tzinfo=UTC),
+        datetime(2026, 12, 22, 23, tzinfo=UTC),
+        datetime(2026, 12, 25, tzinfo=UTC),
+    ):
+        assert bool(closed(together, at)) == any(closed(v, at) for v in alone)
     assert together["outside_witness"] == any(v["outside_witness"] for v in alone)
     assert together["auto_resolve"] == all(v["auto_resolve"] for v in alone)
 

@@ -13,6 +13,7 @@ from django.db import transaction
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
+from healthboard.notices.models import Target
 from healthboard.policies import exchange, fields, schema, versions
 from healthboard.refusals import Invalid
 from tests import factories
@@ -71,7 +72,9 @@ def test_what_it_refuses_is_refused_by_apply_as_well(db, file):
 @given(st.lists(draw.settings, min_size=1, max_size=3), draw.settings)
 def test_what_is_exported_keeps_to_it_and_comes_back_as_it_was(db, some, default):
     with transaction.atomic():
-        Group.objects.get_or_create(name="sre")
+        Group.objects.get_or_create(name="sre")[0].user_set.set([factories.person("operator") for _ in range(2)])
+        for name in ("hook-a", "hook-b"):
+            Target.objects.get_or_create(name=name, defaults={"kind": "webhook"})
         admin = factories.actor(factories.person("admin"))
         versions.ensure_default()
         rows = [{"name": "Fleet default", "default": True, "settings": default}]
