@@ -78,6 +78,7 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
     return {
         **seen,
         "unheard": told.unheard(seen["targets"], (p.settings.get("notify") or () for p in policies)),
+        "uncalled": told.uncalled(seen["targets"], (p.settings.get("checkpoint") or () for p in policies)),
         "switch": frame(request).switch,
         "sources": sources,
         "notices": list(aws_notices.standing(here(see, AwsNotice)).select_related("account")[:50]),

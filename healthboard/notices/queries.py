@@ -44,6 +44,12 @@ def unheard(targets: Iterable[Target], named: Iterable[Iterable[str]]) -> list[s
     return sorted({OPERATORS, *(name for names in named for name in names)} - listening)
 
 
+def uncalled(targets: Iterable[Target], named: Iterable[Iterable[str]]) -> list[str]:
+    """Webhooks that policies want called before a drain, and that are not there or are switched off."""
+    hooks = {t.name for t in targets if t.enabled and t.kind == Target.Kind.WEBHOOK}
+    return sorted({name for names in named for name in names} - hooks)
+
+
 def version(rows: list[Target]) -> list[tuple[object, ...]]:
     """What a page shows of `standing` as values to compare."""
     return [(t.pk, t.name, t.enabled, t.waiting, t.troubled, t.given_up, t.last_sent, t.error) for t in rows]

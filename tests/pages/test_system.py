@@ -98,6 +98,16 @@ def test_a_receiver_that_no_target_listens_to_is_named(home, log_in):
     assert "No target listens to operators" in client.get("/system/").content.decode()
 
 
+def test_a_webhook_that_a_policy_calls_and_that_is_off_is_named(home, log_in):
+    scene.policy(checkpoint=["train-hook"])
+    client = log_in("viewer")
+    assert "Policies want train-hook called before a drain" in client.get("/system/").content.decode()
+    hook = Target.objects.create(name="train-hook", kind="webhook", address="http://127.0.0.1:9/", secret="s" * 32)
+    assert "called before a drain" not in client.get("/system/").content.decode()
+    Target.objects.filter(pk=hook.pk).update(enabled=False)
+    assert "Policies want train-hook called before a drain" in client.get("/system/").content.decode()
+
+
 def form(**changed):
     return {"kind": "pool", "scope": "train", "length": "14400", "reason": "roll-out", **changed}
 
