@@ -35,7 +35,7 @@ def waits(drive, machine, begins: str):
 
 def test_a_repair_decided_outside_its_window_waits_visibly_and_begins_when_it_opens(solo):
     machine = solo.machine("solo")
-    solo.policy(windows=[window(3)])
+    solo.policy(windows=[window(2)])
     solo.inject(machine, "XID_79", 0)
     repair = waits(solo, machine, "Outside the maintenance window (daily ")
     assert repair.state == "SCHEDULED" and repair.automatic
