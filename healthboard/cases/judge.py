@@ -13,7 +13,7 @@ from healthboard.fleet.models import Instance, Owner
 from healthboard.policies.matching import Resolved
 from healthboard.policies.reading import BAD, Reread
 from healthboard.policies.resolve import resolve
-from healthboard.repairs.recipes import BY_WORD, TOUCHABLE, recipe
+from healthboard.repairs.recipes import BY_WORD, NEVER_ALONE, TOUCHABLE, recipe
 
 #: what EC2's own checks see, and a group therefore replaces by itself
 GROUP_SEES = (
@@ -103,6 +103,11 @@ def narrow(a: Assessment, policy: Resolved, given: Circumstances) -> Judgement:
             mode, why = "ask", f"{reason}: a person decides"
         elif rung != action:
             action, why = rung, f"{why}; {rung} instead of {action}, which was tried within 24 hours"
+    if mode == "auto" and action in NEVER_ALONE:
+        mode, why = (
+            "ask",
+            f"{why}; {action} stops the machine before another one serves: only a named person decides it",
+        )
     return Judgement(mode, action, why, given, watch=watch, dead_host=dead)
 
 

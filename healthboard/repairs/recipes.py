@@ -73,6 +73,8 @@ RECIPES[("RELOCATE", "TEMPLATE")] = RECIPES[("RELOCATE", "PLAIN")]
 
 UNDO = ("undo_standby", "undo_drain", "undo_surplus", "undo_launch")
 
+#: whatever a policy names: it takes the machine away before another one serves
+NEVER_ALONE = ("RELOCATE",)
 #: who may be acted on at all, and how
 TOUCHABLE = ("GROUP", "TEMPLATE", "PLAIN")
 #: Managed Instances that ECS does not repair by itself: what a named person may ask for, and no more

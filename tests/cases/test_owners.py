@@ -173,3 +173,17 @@ def test_more_than_draining_of_what_ecs_owns_breaks_inv9(time, operator):
     assert [line.split(" on ")[0] for line in invariants.inv9()] == ["INV9: TerminateInstances"]
     Repair.objects.filter(pk=repair.pk).update(automatic=True)
     assert len(list(invariants.inv9())) == 2
+
+
+def test_a_machine_is_relocated_by_a_persons_word_only_whatever_the_policy_names(time, operator):
+    scene.acting()
+    scene.policy(codes={"XID_79": {"mode": "auto", "action": "RELOCATE"}})
+    on = scene.machine()
+    gpu = factories.gpus(on, 1)[0]
+    scene.shows(on, "XID_79", gpu=gpu.uuid)
+    scene.lost(on, gpu.uuid)
+    case = scene.read(on)
+    assert (case.action, case.mode, case.state) == ("RELOCATE", "ask", "WAITING") and not Repair.objects.exists()
+    assert "only a named person" in case.mode_why and case.expires_at is not None
+    scene.decided(case, by=operator)
+    assert (Repair.objects.get().action, Repair.objects.get().requested_by) == ("RELOCATE", "olga")

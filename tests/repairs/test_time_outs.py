@@ -242,3 +242,18 @@ def test_a_repair_that_cannot_be_begun_for_a_fault_of_ours_ends_and_its_case_ask
     scene.seeing()
     again = scene.read(on)
     assert again.expires_at is not None and Repair.objects.count() == 1, "a person is asked, nothing begins anew"
+
+
+def test_the_ladder_climbs_to_another_host_by_a_persons_word_only(time):
+    scene.seeing()
+    run = under_way("verify")
+    Repair.objects.filter(pk=run.repair.pk).update(settings={"ladder": ["REBOOT", "RELOCATE"]}, owner="PLAIN")
+    run.repair.refresh_from_db()
+    run = Run(run.repair)
+    gpu = factories.gpus(run.instance, 1)[0]
+    scene.shows(run.instance, "XID_79", gpu=gpu.uuid)
+    scene.lost(run.instance, gpu.uuid)
+    assert run.reading.assessment.verdict == "HARDWARE" and run.repair.automatic
+    engine._climb(run, "the fault is still there")
+    run.repair.refresh_from_db()
+    assert (run.repair.state, run.repair.action) == ("ASKING", "REBOOT")

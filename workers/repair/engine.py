@@ -21,7 +21,7 @@ from healthboard.policies.reading import GOOD
 from healthboard.refusals import Held
 from healthboard.repairs import brakes, lifecycle, opening
 from healthboard.repairs.models import Repair
-from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe, terminate_first, with_waits
+from healthboard.repairs.recipes import NEVER_ALONE, STEPS, TOUCHABLE, UNDO, recipe, terminate_first, with_waits
 from healthboard.repairs.states import State
 from workers.repair import idle
 from workers.repair.begin import may_begin
@@ -298,7 +298,7 @@ def _climb(run: Run, why: str) -> Wait | None:
     repair = run.repair
     ladder = list(run.values.get("ladder") or [])
     heavier = ladder[ladder.index(repair.action) + 1 :] if repair.action in ladder else []
-    next_action = next((a for a in heavier if recipe(a, repair.owner)), None)
+    next_action = next((a for a in heavier if recipe(a, repair.owner) and a not in NEVER_ALONE), None)
     if next_action and repair.automatic and run.reading.assessment.verdict not in GOOD:
         _change(run, next_action, why)
         return None
