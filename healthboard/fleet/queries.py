@@ -234,9 +234,12 @@ def checks(of: Instance) -> list[checking.Check]:
 
 
 def _patience(of: Instance) -> dict[str, timedelta]:
-    """Per channel (ec2, ecs, node): how long its silence is borne."""
-    found = Source.objects.filter(account=of.account_id, region=of.region)
-    return {source.name: max(patience(source), timedelta(seconds=20)) for source in found}
+    """Per channel (ec2, ecs, node): how long its silence is borne. Read once for a row that a page was given."""
+    borne: dict[str, timedelta] | None = getattr(of, "borne", None)
+    if borne is None:
+        found = Source.objects.filter(account=of.account_id, region=of.region)
+        borne = of.borne = {source.name: max(patience(source), timedelta(seconds=20)) for source in found}
+    return borne
 
 
 def gpus(of: Instance) -> list[Gpu]:
