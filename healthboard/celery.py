@@ -63,6 +63,8 @@ TICKS = {
     "send notices": ("workers.notify.sweep", 30),
 }
 
+if config.read("HEALTHBOARD_HEARTBEAT_URL"):
+    TICKS["heartbeat"] = ("workers.notify.live", 60)
 if config.exporters() is not None:
     TICKS["read exporters"] = ("workers.collect.read_exporters", 30)
 #: tasks that only one host can do -> its own queue
@@ -131,6 +133,8 @@ app.conf.update(
     worker_soft_shutdown_timeout=5,
     worker_hijack_root_logger=False,
     task_acks_late=False,
+    # a child that has grown beyond this many KiB is replaced after its task: a leak must not end in the kernel's choice
+    worker_max_memory_per_child=int(config.number("HEALTHBOARD_WORKER_MEMORY_MIB", 600, least=100)) * 1024,
     task_time_limit=transport.LIMITS[0],
     task_soft_time_limit=transport.LIMITS[1],
     task_queues=[Queue(stage, Exchange("healthboard"), routing_key=stage) for stage in QUEUES],
@@ -146,5 +150,5 @@ app.conf.update(
         for name, (task, seconds) in TICKS.items()
     },
     beat_schedule_filename=str(config.run_dir() / "beat-schedule"),
-    imports=[*(f"workers.{stage}.tasks" for stage in KNOWS), "workers.hearing"],
+    imports=[*(f"workers.{stage}.tasks" for stage in KNOWS), "workers.hearing", "workers.rounds"],
 )

@@ -172,8 +172,13 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "healthboard.logs.Line"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {"line": {"()": "healthboard.logs.Line"}, "json": {"()": "healthboard.logs.json_lines"}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": config.choice("HEALTHBOARD_LOG_FORMAT", "line" if SANDBOX else "json", ("line", "json")),
+        }
+    },
     "root": {"handlers": ["stderr"], "level": config.read("HEALTHBOARD_LOG_LEVEL", "INFO")},
     "loggers": {
         "django.request": {"level": "ERROR"},

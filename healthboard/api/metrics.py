@@ -4,21 +4,22 @@ web processes."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import Count, Min
+from django.db.models import Count, Min, Sum
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from healthboard import clock
+from healthboard import clock, queues
 from healthboard.audit import chain
 from healthboard.cases import alarm
 from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
-from healthboard.fleet.models import Instance, Pulse, Source
+from healthboard.fleet.models import Instance, Pulse, Round, Source
 from healthboard.fleet.sources import blind
 from healthboard.notices import queries as told
+from healthboard.people.models import NodeRefusal
 from healthboard.repairs.models import KINDS, Breaker, Occupancy, Pause, Repair, Switch
 from healthboard.repairs.states import State as RepairState
 
@@ -29,6 +30,8 @@ class Numbers:
         yield from self._work()
         yield from self._sources()
         yield from self._pulses()
+        yield from self._rounds()
+        yield from self._nodes()
         yield from self._brakes()
         yield from self._notices()
 
@@ -137,6 +140,29 @@ class Numbers:
             head = GaugeMetricFamily("healthboard_audit_head", "Position of the audit chain's end", labels=["hash"])
             head.add_metric([end.hash], end.position)
             yield head
+
+    def _rounds(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """What each kind of task costs; and what waits in the queues, as far as the broker answers."""
+        runs = CounterMetricFamily("healthboard_task_runs", "Runs of a task, by end", labels=["task", "end"])
+        spent = CounterMetricFamily("healthboard_task_seconds", "Seconds that a task took in all", labels=["task"])
+        longest = GaugeMetricFamily("healthboard_task_longest_seconds", "Its longest run so far", labels=["task"])
+        for row in Round.objects.order_by("task"):
+            runs.add_metric([row.task, "good"], row.runs - row.failed)
+            runs.add_metric([row.task, "failed"], row.failed)
+            spent.add_metric([row.task], row.seconds)
+            longest.add_metric([row.task], row.longest)
+        yield from (runs, spent, longest)
+        waiting = GaugeMetricFamily("healthboard_queue_messages", "Wake-ups that wait in a queue", labels=["queue"])
+        for name, count in (queues.lengths() or {}).items():
+            waiting.add_metric([name], count)
+        yield waiting
+
+    def _nodes(self) -> Iterator[GaugeMetricFamily]:
+        out = GaugeMetricFamily("healthboard_node_refusals_day", "Refused of nodes in the last day", labels=["reason"])
+        rows = NodeRefusal.objects.filter(hour__gt=clock.now() - timedelta(hours=25))
+        for reason, count in rows.values_list("reason").annotate(n=Sum("count")).order_by("reason"):
+            out.add_metric([reason], count)
+        yield out
 
     def _brakes(self) -> Iterator[GaugeMetricFamily]:
         switch = Switch.objects.order_by("pk").first()

@@ -1,6 +1,8 @@
-"""Gives each request an id, which follows into audit rows and the answer's header."""
+"""Gives each request an id, which follows into audit rows, log records and the answer's header."""
 
 import uuid
+
+from healthboard import logs
 
 
 class RequestId:
@@ -9,6 +11,7 @@ class RequestId:
 
     def __call__(self, request):
         request.request_id = uuid.uuid4().hex
-        response = self.get_response(request)
+        with logs.about(request=request.request_id):
+            response = self.get_response(request)
         response["X-Request-Id"] = request.request_id
         return response

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from django.db import models
 
-from healthboard.fleet.places import Account, AwsMinute, AwsNotice, Installation, Place, Pulse, ScrapeMemory, Source
+from healthboard.fleet.places import (
+    Account,
+    AwsMinute,
+    AwsNotice,
+    Installation,
+    Place,
+    Pulse,
+    Round,
+    ScrapeMemory,
+    Source,
+)
 
 __all__ = [
     "Account",
@@ -27,6 +37,7 @@ __all__ = [
     "Place",
     "Pool",
     "Pulse",
+    "Round",
     "ScrapeMemory",
     "Source",
     "Task",

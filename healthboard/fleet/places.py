@@ -106,3 +106,15 @@ class Pulse(models.Model):
     at = models.DateTimeField()
     ok = models.BooleanField(default=True)
     detail = models.JSONField(default=dict)
+
+
+class Round(models.Model):
+    """What one kind of task has cost so far, since the installation began; see `workers.rounds`."""
+
+    task = models.CharField(max_length=64, unique=True)
+    runs = models.PositiveBigIntegerField(default=0)
+    failed = models.PositiveBigIntegerField(default=0)
+    seconds = models.FloatField(default=0.0)
+    longest = models.FloatField(default=0.0)
+    last_at = models.DateTimeField()
+    error = models.CharField(max_length=255, blank=True)  # name of the last exception

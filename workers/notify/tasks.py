@@ -6,7 +6,7 @@ import logging
 
 from healthboard.celery import app
 from workers import pulse
-from workers.notify import send, watch
+from workers.notify import heartbeat, send, watch
 
 log = logging.getLogger("healthboard.notices")
 
@@ -20,3 +20,9 @@ def sweep() -> None:
         log.exception("what only time shows was not looked at; what is in the outbox is sent all the same")
     send.sweep()
     pulse.beat("notify")
+
+
+@app.task(name="workers.notify.live")
+def live() -> None:
+    """A sign of life to the outside, while the loop goes round."""
+    heartbeat.send()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from healthboard import logs
 from healthboard.celery import app
 from healthboard.repairs import lifecycle
 from workers import pulse
@@ -15,7 +16,8 @@ log = logging.getLogger(__name__)
 @app.task(name="workers.repair.advance")
 def advance(repair_id: int) -> None:
     """Carry one repair on. Nothing happens if it is closed, not due, or claimed by another worker."""
-    log.info("repair %s: %s", repair_id, engine.advance(repair_id))
+    with logs.about(repair=repair_id):
+        log.info("repair %s: %s", repair_id, engine.advance(repair_id))
 
 
 @app.task(name="workers.repair.sweep")
@@ -29,7 +31,8 @@ def sweep() -> None:
     except Exception:  # repairs under way go on: they meet what is open already
         log.exception("the breakers could not be looked at")
     for repair_id in lifecycle.due():
-        try:
-            log.info("repair %s: %s", repair_id, engine.advance(repair_id))
-        except Exception:  # the lease runs out, the next sweep tries again; the others go on
-            log.exception("repair %s failed to advance", repair_id)
+        with logs.about(repair=repair_id):
+            try:
+                log.info("repair %s: %s", repair_id, engine.advance(repair_id))
+            except Exception:  # the lease runs out, the next sweep tries again; the others go on
+                log.exception("repair %s failed to advance", repair_id)
