@@ -13,13 +13,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from healthboard import clock
+from healthboard import clock, queues
 from healthboard.audit import chain
 from healthboard.cases import alarm
 from healthboard.fleet.models import Pulse
 from healthboard.notices.models import Notice, Target
+from healthboard.people import refused
 from tests import factories as make
-from workers import pulse
+from workers import pulse, rounds
 from workers.verify import sealing
 
 DOCS = Path(__file__).parents[2] / "docs/monitoring"
@@ -44,6 +45,12 @@ def told(db, client, monkeypatch, tmp_path) -> dict[str, list[dict[str, str]]]:
         pulse.beat(name)
     alarm.keep(["ORPHAN: i-1 was launched by repair 1 and belongs to none"])
     sealing.come_round()
+    book = rounds.Book()
+    book.add("workers.repair.sweep", 0.2, "OperationalError")
+    book.write()
+    refused.count("unknown token")
+    refused.flush(force=True)
+    monkeypatch.setattr(queues, "lengths", lambda: {"repair": 1})
     return _numbers(client)
 
 
