@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('fleet', '0012_metadata_open'),
+        ('fleet', '0013_source_lost'),
     ]
 
     operations = [
