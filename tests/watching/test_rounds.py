@@ -63,6 +63,7 @@ def test_what_cannot_be_written_is_kept(monkeypatch):
     assert (row.runs, row.seconds, row.longest) == (2, 3.0, 2.0)
 
 
+@pytest.mark.django_db(transaction=True)  # before a task, connections that do not commit by themselves are closed
 def test_celery_tells_of_every_task_and_its_records_carry_the_id(monkeypatch):
     """The signals as a worker sends them around each task."""
     from workers.repair.tasks import advance
