@@ -23,6 +23,8 @@ MORE = {
     "inbox: running": "/?tab=running", "inbox: repaired": "/?tab=repaired", "fleet: by time": "/fleet/?sort=since",
     "fleet: searched": "/fleet/?q=i-0a", "fleet: by a GPU": "/fleet/?q=GPU-0a1", "audit: by person": "/audit/?who=oper",
     "map: by job": "/fleet/map/?group=job", "map: drawn anew": "/fleet/map/", "API: cases": "/api/v1/cases", "API: instances": "/api/v1/instances",
+    "API: repairs": "/api/v1/repairs", "API: decisions": "/api/v1/decisions", "API: GPUs": "/api/v1/gpus",
+    "API: audit": "/api/v1/audit", "API: statistics": "/api/v1/statistics",
 }  # fmt: skip
 
 

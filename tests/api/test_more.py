@@ -185,3 +185,22 @@ def test_policies_are_applied_by_an_admin_who_logged_in_lately_and_by_no_token(c
     assert Policy.objects.get(name="night").current.reason == "from git"
     assert apply().json()["changes"] == []
     assert ApiToken.objects.exists()
+
+
+def test_rows_of_lists_are_as_they_are_described(calling, client, sick):
+    """They are sent without being validated each time."""
+    make.decision(make.case(sick))
+    make.repair(sick)
+    make.pause(scope="train")
+    gpu = sick.gpus.first()
+    gpu.condemned_at, gpu.condemned_why = clock.now(), "lost"
+    gpu.save()
+    ask, described = calling("admin"), client.get("/api/v1/openapi.json").json()["components"]["schemas"]
+    lists = {"cases": "CaseItem", "repairs": "RepairItem", "instances": "InstanceItem", "decisions": "DecisionItem",
+             "gpus": "GpuItem", "pools": "PoolItem", "policies": "PolicyItem", "audit": "AuditItem", "pauses": "PauseItem",
+             "condemned": "CondemnedItem"}  # fmt: skip
+    for path, schema in lists.items():
+        answer = ask("get", f"/{path}")
+        assert answer.status_code == 200 and answer["Content-Type"] == "application/json; charset=utf-8"
+        for item in answer.json()["items"][:1] or [{}]:
+            assert set(item) == set(described[schema]["properties"]), path
