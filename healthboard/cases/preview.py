@@ -124,7 +124,7 @@ def _rows(see: Callable[..., QuerySet], found: Preview, most: int) -> QuerySet[E
         oldest = rows.order_by("-at", "-pk").values_list("at", flat=True)[most - 1]
         found.since, rows = oldest, rows.filter(at__gte=oldest)
         found.cut = f"The newest {most} of {found.total} pieces of evidence, from {oldest:%Y-%m-%d %H:%M} UTC on."
-    return rows.select_related("case__instance", "case__pool").order_by("at", "pk")
+    return rows.select_related("case__instance", "case__pool").defer("case__plan").order_by("at", "pk")
 
 
 class _State:

@@ -82,7 +82,8 @@ def of(see: Callable[..., QuerySet], *, days: int, acting: bool, policy: int | N
     rows = see(WouldHave.objects.filter(at__gte=since), prefix="case__")
     if policy is not None:
         rows = rows.filter(policy_version__policy=policy)
-    noted = list(rows.select_related("case__instance", "policy_version__policy").order_by("-at", "-pk")[: MOST + 1])
+    rows = rows.select_related("case__instance", "policy_version__policy").defer("case__plan", "policy_version__data")
+    noted = list(rows.order_by("-at", "-pk")[: MOST + 1])
     first: dict[tuple[int, str], WouldHave] = {}
     for one in reversed(noted[:MOST]):  # a repair by itself goes before a question of the same case
         key = one.case_id, one.held_by
