@@ -17,11 +17,9 @@ from healthboard.fleet import gaps
 from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind, why_watching
-from healthboard.policies.reading import GOOD
 from healthboard.refusals import Held
 from healthboard.repairs import brakes, lifecycle, opening
-from healthboard.repairs.models import Repair
-from healthboard.repairs.recipes import NEVER_ALONE, STEPS, TOUCHABLE, UNDO, recipe, terminate_first, with_waits
+from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe
 from healthboard.repairs.states import State
 from workers.repair import idle
 from workers.repair.begin import may_begin
@@ -30,6 +28,7 @@ from workers.repair.results import Ask, Climb, Done, End, PutOff, Result, Skip, 
 from workers.repair.run import Run
 from workers.repair.steps import checkpoint, launch, leave, prepare, reboot, replace, undo
 from workers.repair.stuck import TRIES, cannot_begin, stuck, troubled, untroubled
+from workers.repair.turns import answered, climb, order_of
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -65,16 +64,6 @@ def free_dead_workers() -> None:
         pid = owner.removeprefix(host)
         if pid.isdigit() and int(pid) != os.getpid() and not os.path.exists(f"/proc/{pid}"):
             lifecycle.free_leases(owner)
-
-
-def order_of(repair: Repair) -> tuple[str, ...]:
-    """The steps of this repair: its recipe, unless a person's answer changed the order."""
-    if repair.facts.get("order"):
-        return tuple(repair.facts["order"])
-    steps = recipe(repair.action, repair.owner, watch=bool(repair.facts.get("watch")))
-    if not repair.facts.get("inherited_drain"):
-        steps = with_waits(steps, repair.settings)
-    return terminate_first(steps) if "terminate_first" in repair.allowed and "terminate" in steps else steps
 
 
 def advance(repair_id: int) -> str:
@@ -155,7 +144,7 @@ def _carry_on(run: Run) -> Wait | None:
             return Wait(60)
         lifecycle.begin_undo(repair, f"{repair.stop_asked_by} asked to stop")
     if given := repair.facts.get("answer"):
-        _answered(run, given)
+        answered(run, given)
     for _ in range(PASSES):
         run.forget()
         wait = _undo_pass(run) if repair.state == State.UNDOING else _step_pass(run)
@@ -283,7 +272,7 @@ def _take(run: Run, result: Result) -> Wait | None:
             lifecycle.begin_undo(repair, why, outcome=outcome)
             return None
         case Climb(why):
-            return _climb(run, why)
+            return climb(run, why)
         case End(succeeded, outcome, why):
             if not succeeded and opening.touched(repair):
                 lifecycle.begin_undo(repair, why, outcome=outcome)
@@ -291,73 +280,6 @@ def _take(run: Run, result: Result) -> Wait | None:
             lifecycle.finish(repair, State.SUCCEEDED if succeeded else State.FAILED, outcome, why)
             return None
     raise TypeError(result)
-
-
-def _climb(run: Run, why: str) -> Wait | None:
-    """The next rung of the policy's ladder; a person's own repair, or the last rung, asks."""
-    repair = run.repair
-    ladder = list(run.values.get("ladder") or [])
-    heavier = ladder[ladder.index(repair.action) + 1 :] if repair.action in ladder else []
-    next_action = next((a for a in heavier if recipe(a, repair.owner) and a not in NEVER_ALONE), None)
-    if next_action and repair.automatic and run.reading.assessment.verdict not in GOOD:
-        _change(run, next_action, why)
-        return None
-    choices = [leave._choice("replace", "Replace it")] if recipe("REPLACE", repair.owner) else []
-    lifecycle.ask(repair, why, [*choices, leave._choice("undo", "Return it to service as it is")])
-    return Wait(60)
-
-
-def _change(run: Run, action: str, why: str) -> None:
-    steps = recipe(action, run.repair.owner)
-    run.remember(order=None, inherited_drain=True, inherited_standby=True)
-    lifecycle.change_action(run.repair, action, steps[0], why)
-
-
-def _answered(run: Run, given: str) -> None:
-    """What a person's answer means for the step under way."""
-    repair = run.repair
-    run.remember(answer="")
-    match given:
-        case "leave":
-            lifecycle.finish(repair, State.FAILED, "LEFT", "left as it is by a person")
-        case "undo" if repair.state == State.RUNNING:
-            if repair.irreversible and repair.action in ("REBOOT", "RELOCATE"):
-                run.remember(order=[*_back(repair), "verify"])
-                lifecycle.next_step(repair, order_of(repair)[0], note="returned to service by a person")
-            else:
-                lifecycle.begin_undo(repair, "a person chose to undo")
-        case "wait_longer" | "again":
-            if repair.step == "idle":
-                idle.wait_anew(run)
-            lifecycle.next_step(repair, repair.step, note=given.replace("_", " "), skipped=True)
-        case "not_idle":
-            run.remember(not_idle_allowed=True)
-            lifecycle.next_step(repair, repair.step, note="a person does not wait until it is idle", skipped=True)
-        case "without_answer":
-            steps = order_of(repair)
-            lifecycle.next_step(
-                repair,
-                steps[steps.index("checkpoint") + 1],
-                note="drained without its answer by a person",
-                skipped=True,
-            )
-        case "drain_again":
-            lifecycle.next_step(repair, "drain", note="drained again by a person", skipped=True)
-        case "replace":
-            run.remember(insisted=True)  # evidence that reads good now is what the person saw when choosing
-            _change(run, "REPLACE", "chosen by a person")
-        case "terminate_first":
-            lifecycle.next_step(repair, "tasks", note="terminate first, by a named person", skipped=True)
-        case "reboot_again":
-            run.remember(reboot_after=clock.now().isoformat())
-            lifecycle.next_step(repair, "reboot", note="rebooted again by a person", skipped=True)
-        case "booted":
-            steps = order_of(repair)
-            lifecycle.next_step(repair, steps[steps.index("boot") + 1], note="confirmed by a person")
-
-
-def _back(repair: Repair) -> list[str]:
-    return ["rejoin", "activate"] if repair.owner == "GROUP" else ["activate"]
 
 
 def _undo_pass(run: Run) -> Wait | None:

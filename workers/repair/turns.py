@@ -1,0 +1,91 @@
+"""Which step comes next: the order of a repair, the next rung of its ladder, and what a person's answer makes of it."""
+
+from __future__ import annotations
+
+from healthboard import clock
+from healthboard.policies.reading import GOOD
+from healthboard.repairs import lifecycle
+from healthboard.repairs.models import Repair
+from healthboard.repairs.recipes import NEVER_ALONE, recipe, terminate_first, with_waits
+from healthboard.repairs.states import State
+from workers.repair import idle
+from workers.repair.results import Wait
+from workers.repair.run import Run
+from workers.repair.steps import leave
+
+
+def order_of(repair: Repair) -> tuple[str, ...]:
+    """The steps of this repair: its recipe, unless a person's answer changed the order."""
+    if repair.facts.get("order"):
+        return tuple(repair.facts["order"])
+    steps = recipe(repair.action, repair.owner, watch=bool(repair.facts.get("watch")))
+    if not repair.facts.get("inherited_drain"):
+        steps = with_waits(steps, repair.settings)
+    return terminate_first(steps) if "terminate_first" in repair.allowed and "terminate" in steps else steps
+
+
+def climb(run: Run, why: str) -> Wait | None:
+    """The next rung of the policy's ladder; a person's own repair, or the last rung, asks."""
+    repair = run.repair
+    ladder = list(run.values.get("ladder") or [])
+    heavier = ladder[ladder.index(repair.action) + 1 :] if repair.action in ladder else []
+    next_action = next((a for a in heavier if recipe(a, repair.owner) and a not in NEVER_ALONE), None)
+    if next_action and repair.automatic and run.reading.assessment.verdict not in GOOD:
+        _change(run, next_action, why)
+        return None
+    choices = [leave._choice("replace", "Replace it")] if recipe("REPLACE", repair.owner) else []
+    lifecycle.ask(repair, why, [*choices, leave._choice("undo", "Return it to service as it is")])
+    return Wait(60)
+
+
+def _change(run: Run, action: str, why: str) -> None:
+    steps = recipe(action, run.repair.owner)
+    run.remember(order=None, inherited_drain=True, inherited_standby=True)
+    lifecycle.change_action(run.repair, action, steps[0], why)
+
+
+def answered(run: Run, given: str) -> None:
+    """What a person's answer means for the step under way."""
+    repair = run.repair
+    run.remember(answer="")
+    match given:
+        case "leave":
+            lifecycle.finish(repair, State.FAILED, "LEFT", "left as it is by a person")
+        case "undo" if repair.state == State.RUNNING:
+            if repair.irreversible and repair.action in ("REBOOT", "RELOCATE"):
+                run.remember(order=[*_back(repair), "verify"])
+                lifecycle.next_step(repair, order_of(repair)[0], note="returned to service by a person")
+            else:
+                lifecycle.begin_undo(repair, "a person chose to undo")
+        case "wait_longer" | "again":
+            if repair.step == "idle":
+                idle.wait_anew(run)
+            lifecycle.next_step(repair, repair.step, note=given.replace("_", " "), skipped=True)
+        case "not_idle":
+            run.remember(not_idle_allowed=True)
+            lifecycle.next_step(repair, repair.step, note="a person does not wait until it is idle", skipped=True)
+        case "without_answer":
+            steps = order_of(repair)
+            lifecycle.next_step(
+                repair,
+                steps[steps.index("checkpoint") + 1],
+                note="drained without its answer by a person",
+                skipped=True,
+            )
+        case "drain_again":
+            lifecycle.next_step(repair, "drain", note="drained again by a person", skipped=True)
+        case "replace":
+            run.remember(insisted=True)  # evidence that reads good now is what the person saw when choosing
+            _change(run, "REPLACE", "chosen by a person")
+        case "terminate_first":
+            lifecycle.next_step(repair, "tasks", note="terminate first, by a named person", skipped=True)
+        case "reboot_again":
+            run.remember(reboot_after=clock.now().isoformat())
+            lifecycle.next_step(repair, "reboot", note="rebooted again by a person", skipped=True)
+        case "booted":
+            steps = order_of(repair)
+            lifecycle.next_step(repair, steps[steps.index("boot") + 1], note="confirmed by a person")
+
+
+def _back(repair: Repair) -> list[str]:
+    return ["rejoin", "activate"] if repair.owner == "GROUP" else ["activate"]
