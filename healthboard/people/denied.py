@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,10 @@ class OnRecord:
 def keep(request: HttpRequest, why: str) -> None:
     """One audit row for a refusal; none for strangers, who could fill the record."""
     user = _person(request)
-    if user is None or not cache.add(f"refused:{user.pk}:{request.method}:{request.path}:{why}"[:240], 1, ONCE_S):
+    if user is None:
+        return
+    same = hashlib.sha256(f"{user.pk} {request.method} {request.path} {why}".encode()).hexdigest()
+    if not cache.add(f"refused:{same}", 1, ONCE_S):
         return
     actor = Actor(name=user.get_username(), via="web", user=user, request_id=getattr(request, "request_id", ""))
     with transaction.atomic():
