@@ -232,7 +232,7 @@ def test_a_repair_that_asks_offers_its_choices_and_stops_on_request(home, log_in
     asked = client.post(f"/repairs/{repair.pk}/answer/", {"choice": "terminate_first", "reason": "x"})
     repair.refresh_from_db()
     assert (asked.status_code, repair.state) == (303, "ASKING"), "asked for, and nothing is done before a second person"
-    assert "waits for a second person" in client.get(f"/repairs/{repair.pk}/").content.decode()
+    assert "Waits for a second person; expires in" in client.get(f"/repairs/{repair.pk}/").content.decode()
     assert (
         client.post(f"/repairs/{repair.pk}/answer/", {"choice": "wait", "reason": "they finish soon"}).status_code
         == 303
