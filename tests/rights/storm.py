@@ -55,10 +55,11 @@ def forge(scene: Scene, seed: int, count: int) -> list[str]:
     rng, names, ids, broken = random.Random(f"T21 {seed}"), forged.tasks(), scene.ids(), []
     for number in range(count):
         name, args, kwargs = forged.call(rng, names, ids)
-        done = app.tasks[name].apply(args=args, kwargs=kwargs, throw=False)
-        if done.failed():
+        try:  # what a worker's tracer calls; its signals would close the connection that a test's transaction is in
+            app.tasks[name](*args, **kwargs)
+        except Exception as error:
             broken.append(
-                f"seed {seed} message {number}: {name}{str(args)[:80]} {str(kwargs)[:80]} raised {done.result!r}"[:300]
+                f"seed {seed} message {number}: {name}{str(args)[:80]} {str(kwargs)[:80]} raised {error!r}"[:300]
             )
     for what, after in scene.now().items():
         if after != scene.before[what]:
