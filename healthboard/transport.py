@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from datetime import datetime
 from queue import Empty
 from typing import Any
 
@@ -43,7 +44,17 @@ def strange(message: Any) -> str:
         return "of a kind that is not used"
     if headers.get("timelimit") not in (None, [None, None], [*LIMITS]) or headers.get("retries") not in (None, 0):
         return "of a kind that is not used"
+    if not _moment(headers.get("expires")):  # Celery ends the worker over one that it cannot read
+        return "of a kind that is not used"
     return "" if _plain(body) else "not a plain call"
+
+
+def _moment(value: Any) -> bool:
+    """Nothing, or a time with its zone, as beat writes it."""
+    try:
+        return value is None or datetime.fromisoformat(value).tzinfo is not None
+    except (TypeError, ValueError):
+        return False
 
 
 def _plain(body: str) -> bool:
