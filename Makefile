@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run install test lint bench screenshots safety safety-seeded
+.PHONY: run install test lint bench load screenshots safety safety-seeded
 
 run: $(STAMP)
 	@exec $(BIN)/python -m healthboard.supervisor
@@ -38,6 +38,10 @@ safety: $(STAMP)
 
 safety-seeded: $(STAMP)
 	@SAFETY_SEEDED=$${SAFETY_SEEDED:-1} exec $(BIN)/python -m pytest -q tests/safety/test_seeded.py
+
+# Node reports against a whole installation, in steps and then held; about 20 minutes.
+load: $(STAMP)
+	@exec $(BIN)/python -m tests.load $(ARGS)
 
 # The pictures of docs/tour.md, from a real sandbox with faults in it; a few minutes.
 screenshots: $(STAMP)

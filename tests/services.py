@@ -57,8 +57,8 @@ class Postgres:
         return f"postgres://postgres@127.0.0.1:{self.port}/postgres"
 
     @classmethod
-    def start(cls, folder: Path, **popen: Any) -> Postgres:
-        """`popen`: more for the server's process."""
+    def start(cls, folder: Path, options: tuple[str, ...] = (), **popen: Any) -> Postgres:
+        """`options`: more settings of the server, which win over those here; `popen`: more for its process."""
         folder.mkdir(parents=True)
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
@@ -72,13 +72,13 @@ class Postgres:
             **common,
         )
         port = spare_port()
-        options = [
+        settings = [
             f"-p{port}", "-h127.0.0.1", "-k", "", "-F", "-c", "full_page_writes=off", "-c", "jit=off",
             "-c", "max_connections=200", "-c", "log_min_messages=fatal",
         ]  # fmt: skip
         common["stderr"] = subprocess.DEVNULL
         process = subprocess.Popen(
-            [_binary("postgres"), "-D", str(folder), *options], start_new_session=True, **common, **popen
+            [_binary("postgres"), "-D", str(folder), *settings, *options], start_new_session=True, **common, **popen
         )
         server = cls(process, port, folder)
         for _ in range(200):

@@ -108,7 +108,8 @@ class Decision(models.Model):
     actor = models.CharField(max_length=150)
     via = models.CharField(max_length=20)  # web, api, policy, command
     token = models.ForeignKey(ApiToken, null=True, on_delete=models.SET_NULL)  # that it was given by
-    allow = models.JSONField(default=list)  # exceptions that it allows, e.g. "terminate_first"
+    #: exceptions that it allows, e.g. "terminate_first"
+    allow = models.JSONField(default=list, db_default=models.Value([], models.JSONField()))
     plan_version = models.PositiveIntegerField()
     evidence_hash = models.CharField(max_length=64)
     policy_version = models.ForeignKey(PolicyVersion, null=True, on_delete=models.PROTECT)

@@ -139,9 +139,8 @@ class Instance(Place):
     private_ip = models.GenericIPAddressField(null=True)
     launched_at = models.DateTimeField(null=True)
     tags = models.JSONField(default=dict)
-    metadata_open = models.CharField(
-        max_length=100, blank=True
-    )  # why a task may reach the metadata service; or nothing
+    #: why a task may reach the metadata service; empty where it may not, or where that is not known
+    metadata_open = models.CharField(max_length=100, blank=True, default="", db_default="")
     # ECS
     container_arn = models.CharField(max_length=512, blank=True)
     ecs_status = models.CharField(max_length=32, blank=True)

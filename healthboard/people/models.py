@@ -26,7 +26,7 @@ class Grant(models.Model):
     region = models.CharField(max_length=32, blank=True)
     pool = models.CharField(max_length=255, blank=True, help_text="name of a pool; empty means all")
     #: empty: an admin gave it; `OIDC`: a group of the provider did, and takes it away again
-    source = models.CharField(max_length=8, blank=True, editable=False)
+    source = models.CharField(max_length=8, blank=True, editable=False, default="", db_default="")
 
     class Meta:
         constraints = [
@@ -54,11 +54,11 @@ class ApiToken(models.Model):
     scope and place say."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
-    name = models.CharField(max_length=60, blank=True)
-    scope = models.CharField(max_length=10, default="all")  # of `people.tokens.SCOPES`
+    name = models.CharField(max_length=60, blank=True, default="", db_default="")
+    scope = models.CharField(max_length=10, default="all", db_default="all")  # of `people.tokens.SCOPES`
     account = models.ForeignKey(Account, null=True, on_delete=models.CASCADE)
-    region = models.CharField(max_length=32, blank=True)
-    pool = models.CharField(max_length=255, blank=True)
+    region = models.CharField(max_length=32, blank=True, default="", db_default="")
+    pool = models.CharField(max_length=255, blank=True, default="", db_default="")
     hash = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)

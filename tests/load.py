@@ -1,0 +1,303 @@
+"""`make load`: node reports against the whole installation on this machine, in steps and then held; T18 of the safety table.
+
+Real parts: PostgreSQL with its default durability, Valkey, gunicorn, a prefork worker, beat, and the sandbox's AWS with as
+many instances as there are nodes. The nodes are made up: connections that stay open, each posting a healthy report every 15 s.
+What is measured depends on the machine, on which the load itself is made as well; it asserts nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from healthboard import processes, valkey
+from tests.services import Postgres, spare_port
+
+RESULT = Path(__file__).parent / "safety" / "load.json"
+INTERVAL_S = 15.0
+CONNECTIONS = 64
+
+
+@dataclass
+class Step:
+    """One rate, held for a while. Times in milliseconds, memory in MiB, CPU in milliseconds of one core per report."""
+
+    nodes: int
+    seconds: float
+    sent: int = 0
+    failed: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    per_second: float = 0.0
+    web_cpu_ms: float = 0.0
+    database_cpu_ms: float = 0.0
+    workers_cpu_ms: float = 0.0
+    memory_mib: list[int] = field(default_factory=list)  # at the beginning, in the middle, at the end
+    backlog: list[int] = field(default_factory=list)  # wake-ups that wait, likewise
+    unread: list[int] = field(default_factory=list)  # instances whose new evidence waits to be read, likewise
+
+
+# --- the load, in a process of its own
+
+
+def _body(number: int, boot: str) -> bytes:
+    from tests.api.node_helpers import gpu
+
+    gpus = [gpu(n, uuid=f"GPU-{number:08d}-0000-4000-8000-{n:012d}", serial=f"{number}-{n}") for n in range(8)]
+    value = {
+        "schema": 1, "reporter": "1.1.0", "boot_id": boot, "seq": "@seq", "sent_at": "@at", "uptime_s": 1e5,
+        "driver": "580.95.05", "nvml": {"state": "ok", "code": 0, "detail": ""}, "gpu_count": 8, "gpus": gpus,
+        "kernel": [], "kernel_overrun": False, "efa": {"expected": None, "present": 32},
+    }  # fmt: skip
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def generate(port: int, tokens: list[str], seconds: float, first: int, out: Any) -> None:
+    """Post for so long; (latencies in seconds, failures) goes into the queue."""
+    bodies = [_body(n, f"boot-{n}") for n in range(len(tokens))]
+    out.put(asyncio.run(_generate(port, tokens, bodies, seconds, first)))
+
+
+async def _generate(port: int, tokens: list[str], bodies: list[bytes], seconds: float, first: int) -> Any:
+    took: list[float] = []
+    failed = 0
+    begun = time.monotonic()
+    due = [(begun + random.random() * INTERVAL_S, n) for n in range(len(tokens))]
+    todo: asyncio.PriorityQueue[tuple[float, int]] = asyncio.PriorityQueue()
+    for item in due:
+        todo.put_nowait(item)
+    count = [first] * len(tokens)
+
+    async def serve() -> None:
+        nonlocal failed
+        reader = writer = None
+        while True:
+            at, n = await todo.get()
+            if at > begun + seconds:
+                return
+            await asyncio.sleep(max(0, at - time.monotonic()))
+            todo.put_nowait((at + INTERVAL_S, n))
+            count[n] += 1
+            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            body = bodies[n].replace(b'"@seq"', str(count[n]).encode()).replace(b"@at", now.encode())
+            head = (
+                f"POST /api/v1/node/reports HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {tokens[n]}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            try:
+                if writer is None:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(head.encode() + body)
+                status = await asyncio.wait_for(_answer(reader), 30)
+                # from when the report was due: a server that is late makes the next ones late as well
+                took.append(time.monotonic() - at)
+                failed += status != 200
+            except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
+                failed += 1
+                if writer is not None:
+                    writer.close()
+                reader = writer = None
+
+    await asyncio.gather(*(serve() for _ in range(CONNECTIONS)))
+    return took, failed
+
+
+async def _answer(reader: asyncio.StreamReader) -> int:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    length = next(int(v) for k, _, v in (x.partition(":") for x in head.split("\r\n")) if k.lower() == "content-length")
+    await reader.readexactly(length)
+    return int(head.split()[1])
+
+
+# --- the installation
+
+
+class Installation:
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.home, self.nodes, self.port = folder, nodes, spare_port()
+        self.postgres = Postgres.start(folder / "postgres", options=("-c", "fsync=on", "-c", "full_page_writes=on"))
+        command, self.redis = valkey.prepare(folder / "valkey")
+        for name in [n for n in os.environ if n.startswith(("AWS_", "HEALTHBOARD_"))]:
+            del os.environ[name]
+        groups = f"train=group:{nodes // 2},solo=template:{nodes - nodes // 2}"
+        os.environ.update(
+            HEALTHBOARD_MODE="sandbox", HEALTHBOARD_HOME=str(folder / "home"), DATABASE_URL=self.postgres.url,
+            REDIS_URL=self.redis, PORT=str(self.port), HEALTHBOARD_SANDBOX_SPEED="1", HEALTHBOARD_SANDBOX_NODES="off",
+            HEALTHBOARD_SANDBOX_SCRIPT="off", HEALTHBOARD_SANDBOX_POOLS=groups, HEALTHBOARD_LOG_LEVEL="WARNING",
+            DJANGO_SETTINGS_MODULE="healthboard.settings", HEALTHBOARD_CONCURRENCY="2",
+        )  # fmt: skip
+        (folder / "home" / "run").mkdir(parents=True)
+        (folder / "home" / "static").mkdir()
+        self.children: dict[str, subprocess.Popen] = {"valkey": self._start("valkey", command)}
+        for words in (["migrate", "--noinput"], ["setup"]):
+            subprocess.run([sys.executable, "manage.py", *words], check=True, stdout=subprocess.DEVNULL)
+        self.children["sandbox"] = self._start("sandbox", [sys.executable, "manage.py", "sandbox_serve"])
+        from healthboard.celery import QUEUES
+
+        for name, part, line in (
+            ("worker", "all", processes.worker("all", QUEUES)), ("beat", "beat", processes.command("beat")),
+            ("web", "web", processes.command("web")),
+        ):  # fmt: skip
+            self.children[name] = self._start(name, line, processes.environment(part, os.environ))
+
+    def _start(self, name: str, command: list[str], env: Any = None) -> subprocess.Popen:
+        log = (self.home / f"{name}.log").open("wb")
+        return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+
+    def tokens(self) -> list[str]:
+        """A credential for each instance, once the collectors know all of them."""
+        import django
+
+        django.setup()
+        from healthboard import clock
+        from healthboard.fleet.models import Instance
+        from healthboard.people.models import NodeToken
+        from healthboard.people.tokens import _hash, _new
+
+        end = time.monotonic() + 240
+        while (found := Instance.objects.filter(gone_at=None, state="running").count()) < self.nodes:
+            if time.monotonic() > end:
+                raise SystemExit(f"only {found} of {self.nodes} instances were collected: see {self.home}/worker.log")
+            time.sleep(1)
+        made = [(_new("hbn_"), pk) for pk in Instance.objects.order_by("pk").values_list("pk", flat=True)[: self.nodes]]
+        NodeToken.objects.bulk_create(
+            NodeToken(instance_id=pk, hash=_hash(token), created_at=clock.now(), created_by="load") for token, pk in made
+        )  # fmt: skip
+        return [token for token, _ in made]
+
+    def cpu(self, *names: str) -> float:
+        """Seconds of processor time of these children and of theirs that live."""
+        return sum(_spent(pid) for name in names for pid in self._family(name))
+
+    def memory(self) -> int:
+        return sum(_resident(pid) for name in ("web", "worker") for pid in self._family(name))
+
+    def backlog(self) -> tuple[int, int]:
+        from django.db.models import F, Q
+
+        from healthboard import queues
+        from healthboard.fleet.models import Instance
+
+        waiting = sum((queues.lengths() or {"": -1}).values())
+        late = Q(evaluated_at=None) | Q(evidence_at__gt=F("evaluated_at"))
+        return waiting, Instance.objects.filter(late, gone_at=None).exclude(evidence_at=None).count()
+
+    def _family(self, name: str) -> list[int]:
+        top = self.postgres.process.pid if name == "postgres" else self.children[name].pid
+        found, todo = [], [top]
+        while todo:
+            pid = todo.pop()
+            found.append(pid)
+            try:
+                todo += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            except OSError:
+                continue
+        return found
+
+    def stop(self) -> None:
+        for child in reversed(self.children.values()):
+            child.send_signal(signal.SIGTERM)
+        for child in self.children.values():
+            try:
+                child.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+        self.postgres.stop()
+
+
+def _spent(pid: int) -> float:
+    """With that of its children that have ended."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, told[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))) // 1024
+
+
+def run(place: Installation, tokens: list[str], nodes: int, seconds: float, first: int) -> Step:
+    step = Step(nodes, seconds)
+    out: Any = multiprocessing.Queue()
+    load = multiprocessing.Process(target=generate, args=(place.port, tokens[:nodes], seconds, first, out), daemon=True)
+    before = {name: place.cpu(name) for name in ("web", "worker", "postgres")}
+    load.start()
+    for part in range(3):
+        step.memory_mib.append(place.memory())
+        waiting, unread = place.backlog()
+        step.backlog.append(waiting)
+        step.unread.append(unread)
+        if part < 2:
+            time.sleep(seconds / 2)
+    took, step.failed = out.get(timeout=seconds + 60)
+    load.join()
+    step.sent = len(took)
+    spent = {name: place.cpu(name) - before[name] for name in before}
+    cuts = statistics.quantiles(took, n=100) if len(took) > 1 else [0.0] * 99
+    step.p50_ms, step.p99_ms = round(cuts[49] * 1000, 1), round(cuts[98] * 1000, 1)
+    step.per_second = round(step.sent / seconds, 1)
+    step.web_cpu_ms, step.workers_cpu_ms, step.database_cpu_ms = (
+        round(spent[name] / max(step.sent, 1) * 1000, 2) for name in ("web", "worker", "postgres")
+    )
+    return step
+
+
+def main() -> int:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--nodes", type=int, default=2000, help="nodes that are held")
+    words.add_argument("--minutes", type=float, default=10, help="for how long they are held")
+    words.add_argument("--most", type=int, default=6000, help="nodes of the last step")
+    words.add_argument("--step", type=float, default=60, help="seconds of each step")
+    given = words.parse_args()
+    steps: list[Step] = []
+    with tempfile.TemporaryDirectory(prefix="healthboard-load-") as folder:
+        os.chmod(folder, 0o755)
+        place = Installation(Path(folder), given.most)
+        try:
+            tokens = place.tokens()
+            time.sleep(10)
+            rates = [(n, given.step) for n in range(given.nodes, given.most + 1, 1000)]
+            for number, (nodes, seconds) in enumerate([*rates, (given.nodes, given.minutes * 60)]):
+                steps.append(run(place, tokens, nodes, seconds, number * 10_000))
+                print(_line(steps[-1]), flush=True)
+                if steps[-1].p99_ms > 5000 and number < len(rates) - 1:
+                    print("more nodes would only wait longer")
+                    rates = rates[: number + 1]
+                    steps.append(run(place, tokens, given.nodes, given.minutes * 60, 900_000))
+                    print(_line(steps[-1]), flush=True)
+                    break
+        finally:
+            place.stop()
+    RESULT.write_text(json.dumps({"cores": os.cpu_count(), "steps": [asdict(s) for s in steps]}, indent=1) + "\n")
+    return 0
+
+
+def _line(s: Step) -> str:
+    return (
+        f"{s.nodes:6} nodes {s.seconds:5.0f} s: {s.per_second:6.1f}/s, failed {s.failed}, p50 {s.p50_ms} ms, p99 {s.p99_ms} ms; "
+        f"CPU per report: web {s.web_cpu_ms}, database {s.database_cpu_ms}, workers {s.workers_cpu_ms} ms; memory {s.memory_mib} MiB; "
+        f"waiting {s.backlog}, unread {s.unread}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
