@@ -32,7 +32,6 @@ class TargetAdmin(Audited):
     list_filter = ("kind", "enabled")
     search_fields = ("name",)
     readonly_fields = ("place", "secrets_kept", "last_deliveries")
-    filter_horizontal = ("people",)
     ordering = ("name",)
     actions = ("test", "again")
 

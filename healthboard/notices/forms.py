@@ -76,6 +76,7 @@ class TargetForm(forms.ModelForm):
     class Meta:
         model = Target
         fields = ("name", "kind", "enabled", "people", "kinds", "minimum", "receivers", "pools", "workloads")
+        widgets = {"people": forms.CheckboxSelectMultiple}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

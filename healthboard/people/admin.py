@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from healthboard.audit.record import record
-from healthboard.people import access, grants, tokens
+from healthboard.people import access, filters, grants, tokens  # noqa: F401  (filters register themselves)
 from healthboard.people.granted import Granted, ReadOnly, acting
 from healthboard.people.models import ApiToken, Grant, NodeToken, ServiceAccount
 from healthboard.people.token_form import TokenForm

@@ -16,12 +16,17 @@ from healthboard.repairs.models import Breaker, Call, Occupancy, Pause, Repair, 
 
 
 class PauseForm(forms.ModelForm):
+    # one field with one label, where Django's own has two without
+    until = forms.DateTimeField(
+        help_text="UTC. A pause always has an end.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+    )
+
     class Meta:
         help_texts = {
             "account": "Nothing: all accounts.",
             "region": "Nothing: all regions.",
             "scope_kind": "What is left alone until then. Repairs under way stop before their next step.",
-            "until": "UTC. A pause always has an end.",
         }
 
     def clean(self) -> dict[str, Any]:
