@@ -40,7 +40,8 @@ def strange(message: Any) -> str:
         return "without task"
     if not headers["task"].startswith("workers."):  # Celery brings tasks of its own, which call others
         return "of no task of ours"
-    if headers.get("compression") or headers.get("eta") or headers.get("group") or headers.get("chord"):
+    # not only what is empty: Celery ends the worker over an ETA of ""
+    if any(headers.get(name) is not None for name in ("compression", "eta", "group", "chord")):
         return "of a kind that is not used"
     if headers.get("timelimit") not in (None, [None, None], [*LIMITS]) or headers.get("retries") not in (None, 0):
         return "of a kind that is not used"
