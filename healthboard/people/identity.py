@@ -23,9 +23,10 @@ KIND = "application/x-www-form-urlencoded; charset=utf-8"
 SIGNED = "content-type;host;x-amz-date;x-amz-security-token;x-healthboard-nonce;x-healthboard-server"
 AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=[A-Z0-9]{16,128}/(\d{8})/([a-z0-9-]{5,32})/sts/aws4_request, "
-    rf"SignedHeaders={SIGNED}, Signature=[0-9a-f]{{64}}"
+    rf"SignedHeaders={SIGNED}, Signature=[0-9a-f]{{64}}",
+    re.ASCII,  # a digit of another script is none in a header
 )
-DATE = re.compile(r"(\d{8})T\d{6}Z")
+DATE = re.compile(r"(\d{8})T\d{6}Z", re.ASCII)
 TOKEN = re.compile(r"[A-Za-z0-9+/=_-]{16,4096}")
 ARN = re.compile(r"<Arn>arn:aws[a-z-]*:sts::(\d{12}):assumed-role/aws:ec2-instance/(i-[0-9a-f]{8,17})</Arn>")
 STEP_S, WHOLE_S, MOST = 5.0, 10.0, 64 * 1024
@@ -109,7 +110,7 @@ def _ask(proof: Proof) -> tuple[int, str]:
         connection.request("POST", "/", BODY, headers)
         answer = connection.getresponse()
         return answer.status, answer.read(MOST).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise Away(f"STS cannot be reached: {type(error).__name__}") from error
     finally:
         watch.cancel()

@@ -12,6 +12,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.cache import cache
 from django.db import transaction
+from django.db.models import Q
 
 from healthboard import clock
 from healthboard.audit.record import record
@@ -27,6 +28,8 @@ MOST_DAYS = 3650
 API_PREFIX, NODE_PREFIX = "hba_", "hbn_"
 #: A node keeps at most so many live tokens; issuing one more revokes the oldest.
 NODE_TOKENS = 5
+#: a machine may be told as gone by mistake for a moment; after so long its credential is none any more
+GONE_FOR = timedelta(hours=1)
 #: and those that ended are forgotten after so long
 ENDED_KEPT = timedelta(days=30)
 
@@ -153,9 +156,11 @@ def verify_node(token: str) -> Instance | None:
 
 
 def of_node(token: str) -> NodeToken | None:
-    """The live node token, with its instance, or None."""
+    """The live node token, with its instance, or None. One of a machine that is long gone stands for nobody."""
+    now = clock.now()
     rows = NodeToken.objects.select_related("instance__account", "instance__pool", "instance__cluster")
-    return rows.filter(live(clock.now()), hash=_hash(token)).first()
+    there = Q(instance__gone_at=None) | Q(instance__gone_at__gt=now - GONE_FOR)
+    return rows.filter(live(now), there, hash=_hash(token)).first()
 
 
 def standing(instance: Instance) -> NodeToken | None:

@@ -204,6 +204,10 @@ def test_an_old_signature_is_refused_by_sts(client, world, machines):
         lambda p: {"authorization": p["authorization"].replace(REGION, "eu-west-1")},
         lambda p: {"date": "20260101T000000Z"},
         lambda p: {"date": p["date"] + "\n"},
+        lambda p: {  # digits, but of another script
+            "date": "٢٠٢٦١٢٠١" + p["date"][8:],
+            "authorization": p["authorization"].replace(f"/{p['date'][:8]}/", "/٢٠٢٦١٢٠١/"),
+        },
         lambda p: {"security_token": p["security_token"] + "\r\nX-Evil: 1"},
         lambda p: {"security_token": ""},
     ],
@@ -266,6 +270,15 @@ def test_a_renewal_gives_a_new_token_and_ends_the_old_one_soon(client, world, ma
     no(call(client, "/renew", {}, old), 401, "unknown token")
 
 
+@pytest.mark.parametrize("hours, status", [(0.5, 200), (2, 401)])
+def test_the_credential_of_a_machine_that_is_gone_ends_with_it(client, world, machines, hours, status):
+    token = enrolled(client, world, machines[0])
+    Instance.objects.filter(pk=machines[0].pk).update(gone_at=clock.now() - timedelta(hours=hours))
+    assert call(client, "/renew", {}, token).status_code == status
+    NodeToken.objects.update(expires_at=clock.now() + timedelta(hours=9))
+    assert post(client, report(), token).status_code == status
+
+
 def test_a_token_of_a_person_is_not_renewed(client, machines):
     token = tokens.issue_node(machines[0], actor=system("test"))
     no(call(client, "/renew", {}, token), 409, "not enrolled")
@@ -307,6 +320,26 @@ def test_the_reporter_enrols_renews_and_goes_on(live_server, fleet, world, machi
     second = json.loads(kept.read_text())["token"]
     until(lambda: json.loads(kept.read_text())["token"] != second)
     until(lambda: NodeToken.objects.filter(revoked_at=None).count() == 1)
+
+
+def test_a_disk_that_takes_no_more_does_not_end_the_reporting(machine, monkeypatch):
+    """Then the renewed credential is in memory, and the file beside it is the old one."""
+    given = []
+
+    def renewed(target, path, body, token, tls=None):
+        given.append((path, token))
+        return 200, 0, {"token": f"hbn_{len(given)}", "expires_in_s": 3600}
+
+    monkeypatch.setattr(node, "post", renewed)
+    settings = node.Settings({**os.environ, **machine.env, "HEALTHBOARD_URL": "http://127.0.0.1:1"})
+    os.makedirs(settings.state_dir)
+    mine = node.Identity(settings)
+    mine._keep({"token": "hbn_first", "expires_in_s": 2})
+    monkeypatch.setattr(node.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    now = time.time()
+    monkeypatch.setattr(node.time, "time", lambda: now + 1.5)  # beyond half of its life
+    assert {mine.token() for _ in range(10)} == {("hbn_1", "")}
+    assert given == [(node.RENEW_PATH, "hbn_first")]
 
 
 def test_a_copied_disk_brings_no_credential_along(machine):

@@ -1934,12 +1934,16 @@ class Identity:
         return kept["token"]
 
     def _kept(self):
-        """What is kept for this machine and this server; a copied disk brings another machine's along."""
-        kept = read_json(self.path) or self.memory
+        """What is kept for this machine and this server: on disk or, where that can't be written, in memory; the one
+        that lives longer. A copied disk brings another machine's along."""
+        found = [kept for kept in (read_json(self.path), self.memory) if self._ours(kept)]
+        return max(found, key=lambda kept: kept["expires_at"], default=None)
+
+    def _ours(self, kept):
         wanted = {"token": str, "renew_at": (int, float), "expires_at": (int, float)}
         whole = all(isinstance(kept.get(key), kind) for key, kind in wanted.items())
         here = kept.get("machine") == machine_identity(self.settings.sysfs) and kept.get("url") == self.settings.url
-        return kept if whole and here else None
+        return whole and here
 
     @contextlib.contextmanager
     def _alone(self):
