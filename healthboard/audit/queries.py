@@ -10,17 +10,17 @@ from django.db.models import Q, QuerySet
 from healthboard import spans
 from healthboard.audit.models import AuditRow
 from healthboard.fleet.models import Instance
-from healthboard.people.models import Grant
+from healthboard.people import access
 
 FILTERS = ("who", "verb", "instance", "case", "repair", "pool", "since", "until")
 _PART = 2_000
 
 
 def within(user: Any, found: QuerySet[AuditRow], cases: QuerySet) -> QuerySet[AuditRow]:
-    """The rows that the person may see: of no place, of a place that a grant covers, or of a group case among `cases`,
-    which are those that the person sees."""
+    """The rows that the person may see, by a token no more than in its place: of no place, of a place that a grant
+    covers, or of a group case among `cases`, which are those that the person sees."""
     where = Q(account="") & (Q(case_id=None) | Q(case_id__in=cases.values("pk")))
-    for grant in Grant.objects.filter(user=user).select_related("account"):
+    for grant in access.grants_of(user):
         part = Q()
         if grant.account_id:
             part &= Q(account=grant.account.account_id)

@@ -60,7 +60,7 @@ def why_not(user: Any, verb: str, *, account: Any = None, region: str = "", pool
 
 def asking(user: Any, verb: str) -> Callable[..., str | None]:
     """`why_not` for many places at once: the person's grants are read now, and once."""
-    grants = _grants(user)
+    grants = grants_of(user)
 
     def of_place(*, account: Any = None, region: str = "", pool: str = "") -> str | None:
         return _why_not(user, verb, grants, _number(account), region, pool)
@@ -70,11 +70,11 @@ def asking(user: Any, verb: str) -> Callable[..., str | None]:
 
 def each(user: Any, verbs: Iterable[str]) -> dict[str, str | None]:
     """`why_not` without a place for several verbs, the grants read once."""
-    grants = _grants(user)
+    grants = grants_of(user)
     return {verb: _why_not(user, verb, grants, "", "", "") for verb in verbs}
 
 
-def _grants(user: Any) -> list[Grant]:
+def grants_of(user: Any) -> list[Grant]:
     """A person's grants; through a token, the part of them that lies in its place."""
     if user is None or not user.is_authenticated or not user.is_active:
         return []
@@ -124,7 +124,7 @@ def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str
 def somewhere(user: Any, verb: str) -> bool:
     """True if the person may do it in at least some place."""
     roles, _ = VERBS[verb]
-    return any(grant.role in roles for grant in _grants(user)) and _token_why_not(user, verb) is None
+    return any(grant.role in roles for grant in grants_of(user)) and _token_why_not(user, verb) is None
 
 
 def in_group(user: Any, group: str) -> bool:
@@ -180,7 +180,7 @@ def within(
 def seeing(user: Any, verb: str = "view") -> Callable[..., QuerySet]:
     """`within` for many querysets: the person's grants are read now, and once."""
     roles, _ = VERBS[verb]
-    grants = [grant for grant in _grants(user) if grant.role in roles and _token_why_not(user, verb) is None]
+    grants = [grant for grant in grants_of(user) if grant.role in roles and _token_why_not(user, verb) is None]
 
     def of_rows(queryset: QuerySet, *, prefix: str = "", pool: str = "pool__name") -> QuerySet:
         where = Q(pk__in=[])
@@ -202,7 +202,7 @@ def seeing(user: Any, verb: str = "view") -> Callable[..., QuerySet]:
 
 def scope(user: Any, verb: str = "view") -> tuple[Any, ...]:
     """What `within` shows a person, as a value: two people with the same one see the same rows."""
-    grants = [grant for grant in _grants(user) if grant.role in VERBS[verb][0]]
+    grants = [grant for grant in grants_of(user) if grant.role in VERBS[verb][0]]
     return tuple(sorted({(grant.account_id, grant.region, grant.pool) for grant in grants}, key=str))
 
 

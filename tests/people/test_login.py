@@ -153,6 +153,38 @@ def test_behind_a_proxy_the_address_is_the_one_that_the_proxy_saw(rf, settings):
     assert limits.address_of(request) == "10.0.0.1"
 
 
+@pytest.mark.parametrize(
+    "said", ["known:x", "fe80::1%known:x", "", "unknown", "1.1.1.1, known:", "x" * 300, "1.2.3.4:5"]
+)
+def test_what_is_no_address_is_not_taken_for_one(rf, settings, said):
+    settings.SANDBOX = False
+    request = rf.get("/", HTTP_X_FORWARDED_FOR=said, REMOTE_ADDR="10.0.0.1")
+    assert limits.address_of(request) == limits.origin_of(request, "otto") == "10.0.0.1"
+
+
+def test_one_address_is_counted_once_however_it_is_written(rf, settings):
+    settings.SANDBOX = False
+    for said in ("2001:DB8:0:0::1", " 2001:db8::1"):
+        assert limits.address_of(rf.get("/", HTTP_X_FORWARDED_FOR=said)) == "2001:db8::1"
+
+
+def test_a_made_up_header_does_not_switch_the_limits_off(client, settings):
+    factories.person("operator", name="otto")
+    settings.SANDBOX = False
+    for number in range(limits.PER_NAME):
+        client.post(LOGIN, {"username": "otto", "password": "wrong"}, HTTP_X_FORWARDED_FOR=f"known:{number}")
+    answer = client.post(
+        LOGIN, {"username": "otto", "password": factories.PASSWORD}, HTTP_X_FORWARDED_FOR="known:another"
+    )
+    assert answer.status_code == 429
+
+
+def test_a_name_that_no_database_can_keep_is_a_wrong_one(client):
+    answer = log_in(client, "otto\0")
+    assert answer.status_code == 200 and "That name and password do not match" in answer.content.decode()
+    assert FailedLogin.objects.get().name == "otto"
+
+
 def test_logging_out_takes_a_post(client):
     client.force_login(factories.person("operator"))
     assert client.get("/accounts/logout/").status_code == 405

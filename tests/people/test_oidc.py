@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from datetime import timedelta
 
 import jwt
 import pytest
@@ -11,7 +12,9 @@ from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.core.cache import cache
 from django.core.management import CommandError, call_command
+from django.test import Client
 
+from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.config import BadSetting
 from healthboard.people import limits
@@ -103,19 +106,45 @@ def configured(settings, monkeypatch, db):
 
 def test_who_failed_too_often_waits(client, configured):
     for number in range(limits.PER_ACCOUNT + 10):
-        limits.failed(limits.OIDC, f"10.0.{number}.1")
-    assert not limits.limited(limits.OIDC, "127.0.0.1"), "what others do elsewhere locks nobody out"
-    for _ in range(limits.PER_PROVIDER):
-        limits.failed(limits.OIDC, "127.0.0.1")
+        limits.provider_failed(f"10.0.{number}.1")
+    assert not limits.provider_limited("127.0.0.1"), "what others do elsewhere locks nobody out"
+    for _ in range(limits.PER_PROVIDER + 10):
+        limits.provider_failed("127.0.0.1")
     for where in ("login", "callback"):
         assert client.get(f"/accounts/oidc/{where}/").status_code == 429
     assert client.post("/accounts/oidc/login/").status_code == 405
+    [told] = AuditRow.objects.filter(verb="login.limited")
+    assert told.summary == "30 log-ins at the provider from 127.0.0.1 were not completed"
+    with clock.virtual(clock.now() + limits.WINDOW + timedelta(seconds=1)):
+        assert not limits.provider_limited("127.0.0.1"), "more of them do not make it longer"
+
+
+def test_a_browser_that_was_let_in_before_does_not_wait_for_others_behind_its_address(client, configured):
+    factories.person("operator", "otto")
+    client.post("/accounts/login/", {"username": "otto", "password": factories.PASSWORD})
+    for _ in range(limits.PER_PROVIDER):
+        limits.provider_failed("127.0.0.1")
+    unasked = "/accounts/oidc/callback/?code=x&state=y"
+    assert client.get(unasked).status_code == 403, "judged, not waiting"
+    assert Client().get(unasked).status_code == 429
+    mark = limits.origin_of(client.get("/accounts/login/").wsgi_request, None)
+    for _ in range(limits.PER_PROVIDER):
+        limits.provider_failed(mark)
+    assert client.get(unasked).status_code == 429, "it is counted by itself"
+
+
+def test_the_log_in_form_cannot_count_for_the_provider(client, configured):
+    for name in (limits.PROVIDER, limits.PROVIDER.lower()):
+        for _ in range(limits.PER_PROVIDER):
+            limits.failed(name, "127.0.0.1")
+        client.post("/accounts/login/", {"username": name, "password": "x"})
+    assert not limits.provider_limited("127.0.0.1")
 
 
 def test_answers_that_nobody_here_asked_for_count_nothing_and_fill_no_record(client, configured):
     for _ in range(limits.PER_PROVIDER + 5):
         assert client.get("/accounts/oidc/callback/?code=x&state=y").status_code == 403
-    assert not limits.limited(limits.OIDC, "127.0.0.1")
+    assert not limits.provider_limited("127.0.0.1")
     assert 0 < AuditRow.objects.filter(verb="login.refused").count() <= limits.PER_NAME
 
 

@@ -59,6 +59,20 @@ def test_it_sees_the_rows_of_its_place_alone(admin):
     assert access.scope(user) == ((None, "", "train"),)
 
 
+def test_the_record_shows_it_its_place_alone(client, admin):
+    """The user sees everything; the token that was given for one pool does not, as JSON or as CSV."""
+    cases = {name: factories.case(factories.instance(factories.pool(name))) for name in ("train", "infer")}
+    for name, case in cases.items():
+        factories.audit("case.note", f"about {name}", by=admin, instance=case.instance, case_id=case.pk)
+    user = factories.person("viewer", "bot")
+    whole, narrow = (tokens.issue_api(user, actor=admin, scope="read", **place) for place in ({}, {"pool": "train"}))
+    for query in ("verb=case.note", "verb=case.note&format=csv"):
+        said = {token: call(client, token, f"/audit?{query}") for token in (whole, narrow)}
+        texts = {token: b"".join(answer).decode() for token, answer in said.items()}
+        assert "about train" in texts[whole] and "about infer" in texts[whole]
+        assert "about train" in texts[narrow] and "about infer" not in texts[narrow], query
+
+
 def call(client, token, path, body=None):
     bearer = {"Authorization": f"Bearer {token}"}
     if body is None:

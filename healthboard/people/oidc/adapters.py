@@ -97,7 +97,7 @@ def refuse(request: HttpRequest, why: str, *, counts: bool = True) -> NoReturn:
     any page that a person visits could send in their name. The record takes so many of an address and no more."""
     address = limits.address_of(request)
     if counts:
-        limits.failed(limits.OIDC, address)
+        limits.provider_failed(limits.origin_of(request, None))
     page = render(request, "registration/oidc_refused.html", {"why": why}, status=403)
     key = f"oidc-refused:{address}"
     cache.add(key, 0, limits.WINDOW.total_seconds())

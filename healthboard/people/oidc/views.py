@@ -59,7 +59,8 @@ def callback(request: HttpRequest) -> HttpResponse:
         return answer
     _stamped(request, claims.get("auth_time"))
     name, address = request.user.get_username(), limits.address_of(request)
-    limits.succeeded(limits.OIDC, address)
+    limits.provider_succeeded(limits.origin_of(request, None))
+    limits.keep_mark(request, answer, name)
     with transaction.atomic():
         text = f"{name} logged in from {address} by {settings.OIDC.name}"
         record("login", f"user:{request.user.pk}", text, actor=actor_of(request))
@@ -78,6 +79,6 @@ def _possible(request: HttpRequest) -> None:
 
 
 def _limited(request: HttpRequest) -> HttpResponse | None:
-    if not limits.limited(limits.OIDC, limits.address_of(request)):
+    if not limits.provider_limited(limits.origin_of(request, None)):
         return None
     return render(request, "registration/oidc_refused.html", {"why": TOO_MANY}, status=429)
