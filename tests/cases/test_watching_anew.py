@@ -221,6 +221,17 @@ def test_a_span_counts_from_the_last_jump(time, machine):
     assert gaps.counted_from(clock.now() + timedelta(hours=1)) == clock.now(), "it is not waited for"
 
 
+@pytest.mark.parametrize("ahead", [0.00002, 1, 170])
+def test_of_a_span_whose_beginning_aws_told_a_little_ahead_nothing_is_over(time, machine, ahead):
+    """AWS's clock and ours differ, and it rounds: without this a task that was told to stop just now would seem to have
+    been stopping since all is watched."""
+    keep_telling(time, 7200)
+    sweeps()
+    time.turn(60)
+    assert gaps.counted_from(clock.now() - timedelta(seconds=90)) == clock.now() - timedelta(seconds=60)
+    assert gaps.counted_from(clock.now() + timedelta(seconds=ahead)) == clock.now()
+
+
 def test_a_start_is_watched(db):
     from django.core.management import call_command
 
