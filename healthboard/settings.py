@@ -122,6 +122,7 @@ AUTH_PASSWORD_VALIDATORS = [
 
 #: the provider that people may log in by, or None; see healthboard/people/oidc. Of allauth no page of its own is served.
 OIDC = oidc.provider()
+OIDC_DAYS = oidc.days()
 ACCOUNT_ADAPTER = "healthboard.people.oidc.adapters.Accounts"
 SOCIALACCOUNT_ADAPTER = "healthboard.people.oidc.adapters.Social"
 ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"

@@ -7,8 +7,10 @@ say and no more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
 
@@ -78,9 +80,15 @@ def grants_of(user: Any) -> list[Grant]:
     """A person's grants; through a token, the part of them that lies in its place."""
     if user is None or not user.is_authenticated or not user.is_active:
         return []
-    grants = list(Grant.objects.filter(user=user).select_related("account"))
+    grants = list(Grant.objects.filter(counting(), user=user).select_related("account"))
     token = getattr(user, "api_token", None)
     return grants if token is None else [one for grant in grants if (one := _within_token(grant, token)) is not None]
+
+
+def counting() -> Q:
+    """Grants that count now: what a provider's group gave does for so many days after it last said so. Whoever has left
+    logs in there no more, but may still have a token, or a session."""
+    return ~Q(source=Grant.OIDC) | Q(confirmed_at__gt=clock.now() - timedelta(days=settings.OIDC_DAYS))
 
 
 def _within_token(grant: Grant, token: ApiToken) -> Grant | None:
@@ -108,6 +116,8 @@ def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str
     if why := _token_why_not(user, verb):
         return why
     if not grants:
+        if Grant.objects.filter(~counting(), user=user).exists():
+            return f"{user}'s last log-in by single sign-on is too long ago: log in there again."
         return f"{user} has no role yet; an admin gives one."
     mine = [g for g in grants if g.role in roles]
     if not mine:

@@ -68,7 +68,8 @@ def has_admin() -> bool:
 
 
 def _admins() -> QuerySet[Grant]:
-    return Grant.objects.filter(role=Role.ADMIN, account=None, region="", pool="", user__is_active=True)
+    full = Grant.objects.filter(access.counting(), role=Role.ADMIN, account=None, region="", pool="")
+    return full.filter(user__is_active=True)
 
 
 def _keep_one_admin(grant: Grant, unless: Grant | None = None) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Now
 
+from healthboard import clock
 from healthboard.fleet.models import Account, Instance
 
 
@@ -27,6 +29,8 @@ class Grant(models.Model):
     pool = models.CharField(max_length=255, blank=True, help_text="name of a pool; empty means all")
     #: empty: an admin gave it; `OIDC`: a group of the provider did, and takes it away again
     source = models.CharField(max_length=8, blank=True, editable=False, default="", db_default="")
+    #: when the provider last said so, at a log-in; of a grant by an admin, when it was given
+    confirmed_at = models.DateTimeField(editable=False, default=clock.now, db_default=Now())
 
     class Meta:
         constraints = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import jwt
@@ -12,15 +13,15 @@ from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.core.cache import cache
 from django.core.management import CommandError, call_command
-from django.test import Client
+from django.test import Client, override_settings
 
 from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.config import BadSetting
-from healthboard.people import limits
+from healthboard.people import limits, tokens
 from healthboard.people.models import Grant
 from healthboard.people.oidc import client as oidc_client
-from healthboard.people.oidc import config
+from healthboard.people.oidc import config, roles
 from tests import factories
 
 GIVEN = {"ISSUER": "https://sso.example.com/", "CLIENT_ID": "board", "CLIENT_SECRET": "s"}
@@ -208,6 +209,48 @@ def test_an_id_token_signed_by_another_or_by_nobody_is_refused(exchange):
     ):
         with pytest.raises(OAuth2Error):
             exchange._claims(raw, app)
+
+
+@pytest.fixture
+def ona(configured):
+    """Somebody whose only role comes from a group, and a bearer token of theirs."""
+    configured = replace(configured, rules=config.rules("sre=admin"))
+    user = factories.person("", "ona")
+    with override_settings(OIDC=configured):
+        roles.renew(user, frozenset({"sre"}))
+        yield user, tokens.issue_api(user, actor=factories.actor(user), name="laptop")
+
+
+def asked(token):
+    return Client().get("/api/v1/cases", headers={"Authorization": f"Bearer {token}"})
+
+
+def test_who_logs_in_at_the_provider_no_more_has_no_role_from_it_either(ona):
+    user, token = ona
+    later = clock.now() + timedelta(days=31)
+    with clock.virtual(clock.now() + timedelta(days=29)):
+        assert asked(token).status_code == 200
+    with clock.virtual(later):
+        answer = asked(token)
+        assert answer.status_code == 403 and "last log-in by single sign-on is too long ago" in answer.json()["detail"]
+        roles.renew(user, frozenset({"sre"}))
+        assert asked(token).status_code == 200 and Grant.objects.count() == 1
+    with clock.virtual(later + timedelta(days=31)):
+        call_command("give-role", "ona", "admin", stdout=io.StringIO())  # the first admin again: no other one counts
+    with clock.virtual(later + timedelta(days=365)):
+        assert asked(token).status_code == 200, "what was given by hand does not lapse"
+        assert Grant.objects.count() == 1
+
+
+def test_how_long_roles_from_groups_count_is_said_by_the_environment(ona, settings, monkeypatch):
+    for wrong in ("0", "nan", "1e12", "a month"):
+        given(monkeypatch, DAYS=wrong)
+        with pytest.raises(BadSetting, match="HEALTHBOARD_OIDC_DAYS"):
+            config.days()
+    given(monkeypatch, DAYS="2")
+    settings.OIDC_DAYS = config.days()
+    with clock.virtual(clock.now() + timedelta(days=3)):
+        assert asked(ona[1]).status_code == 403
 
 
 @pytest.mark.django_db

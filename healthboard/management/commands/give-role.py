@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from healthboard.fleet.models import Account
-from healthboard.people import grants
+from healthboard.people import access, grants
 from healthboard.people.console import named, operating
 from healthboard.people.models import Grant, Role
 from healthboard.refusals import Refusal
@@ -49,9 +49,12 @@ class Command(BaseCommand):
             raise CommandError(
                 "say under whose name: --as ADMIN (without it: only the first admin of everything)", returncode=2
             )
-        if Grant.objects.filter(user=found, role=role, account=home, region=region, pool=pool).exists():
+        place = {"user": found, "role": role, "account": home, "region": region, "pool": pool}
+        same = Grant.objects.filter(**place)
+        if same.filter(access.counting()).exists():
             self.stdout.write("nothing differs")
             return
-        grant = Grant(user=found, role=role, account=home, region=region, pool=pool)
+        grant = same.first() or Grant(**place)  # one that a group gave, and that has lapsed, is given by us from now on
+        grant.source = ""
         grants.give(grant, actor=named(admin) if admin else operating())
         self.stdout.write(f"{found}: {grants.words(grant)}")

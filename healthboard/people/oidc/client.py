@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import threading
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -29,6 +30,12 @@ ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 LONGEST = 191
 #: an id token older than this is not the answer to a log-in that happens now
 OLDEST = timedelta(minutes=10)
+#: so long the provider's description of itself is kept, and so many ask for it at once: anybody can begin a log-in, and
+#: a slow provider must not take all threads of the web server
+DESCRIBED = timedelta(minutes=10)
+_room = threading.BoundedSemaphore(4)
+#: issuer -> (its description, when it was read)
+_described: dict[str, tuple[dict[str, Any], datetime]] = {}
 
 
 class Provider(OpenIDConnectProvider):
@@ -81,16 +88,19 @@ class Client(OpenIDConnectOAuth2Adapter):
 
     @cached_property
     def openid_config(self) -> dict[str, Any]:
-        """The issuer's own description. Raises OAuth2Error where it is another's, or leads somewhere unsafe."""
-        issuer = settings.OIDC.issuer
-        with get_adapter().get_requests_session() as session:
-            answer = session.get(f"{issuer}/.well-known/openid-configuration", allow_redirects=False)
-            answer.raise_for_status()
-            told = answer.json()
-        if not isinstance(told, dict) or str(told.get("issuer", "")).rstrip("/") != issuer:
-            raise OAuth2Error("The provider calls itself by another name than the configured issuer.")
-        if unsafe := [name for name in ENDPOINTS if not config.fits(str(told.get(name, "")))]:
-            raise OAuth2Error(f"The provider's {unsafe[0]} is not https.")
+        """The issuer's own description, not older than `DESCRIBED`. Raises OAuth2Error where it is another's, or leads
+        somewhere unsafe, or where too many wait for it."""
+        issuer, now = settings.OIDC.issuer, clock.now()
+        kept, at = _described.get(issuer, ({}, now))
+        if kept and timedelta(0) <= now - at < DESCRIBED:
+            return kept
+        if not _room.acquire(blocking=False):
+            raise OAuth2Error("Too many wait for the provider at this moment.")
+        try:
+            told = _description(issuer)
+        finally:
+            _room.release()
+        _described[issuer] = told, now
         return told
 
     def complete_login(self, request: HttpRequest, app: SocialApp, token: SocialToken, **kwargs: Any) -> Any:
@@ -129,6 +139,18 @@ class Client(OpenIDConnectOAuth2Adapter):
         return claims
 
 
+def _description(issuer: str) -> dict[str, Any]:
+    with get_adapter().get_requests_session() as session:
+        answer = session.get(f"{issuer}/.well-known/openid-configuration", allow_redirects=False)
+        answer.raise_for_status()
+        told = answer.json()
+    if not isinstance(told, dict) or str(told.get("issuer", "")).rstrip("/") != issuer:
+        raise OAuth2Error("The provider calls itself by another name than the configured issuer.")
+    if unsafe := [name for name in ENDPOINTS if not config.fits(str(told.get(name, "")))]:
+        raise OAuth2Error(f"The provider's {unsafe[0]} is not https.")
+    return told
+
+
 class Callback(OAuth2CallbackView):
     adapter: Client
 
@@ -142,7 +164,9 @@ def begin(request: HttpRequest, *, next_url: str, again: bool) -> Any:
     """The redirect to the provider. `again`: it must ask the person anew, and say when it did."""
     nonce = secrets.token_urlsafe(24)
     params = {"nonce": digest(nonce), **({"prompt": "login", "max_age": "0"} if again else {})}
-    return Provider(request).redirect(request, process="login", next_url=next_url, auth_params=params, nonce=nonce)
+    return Provider(request).redirect(
+        request, process="login", next_url=next_url, auth_params=params, nonce=nonce, again=again
+    )
 
 
 def digest(nonce: str) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from healthboard import config
 
 ROLES = ("viewer", "operator", "approver", "admin")
+#: the longest that roles from groups may count without a log-in at the provider
+MOST_DAYS = 3650
 #: group=role, or group=role@account/region/pool with * for all
 _RULE = re.compile(
     r"^(?P<group>[^=]+)=(?P<role>[a-z]+)(?:@(?P<account>[^/]*)(?:/(?P<region>[^/]*)(?:/(?P<pool>.*))?)?)?$"
@@ -62,6 +64,14 @@ def provider() -> Provider | None:
         claim=config.read("HEALTHBOARD_OIDC_CLAIM", "groups"), scope=("openid", *(s for s in scope if s != "openid")),
         rules=rules(config.read("HEALTHBOARD_OIDC_GROUPS")),
     )  # fmt: skip
+
+
+def days() -> float:
+    """How long roles from groups count after a log-in at the provider. Raises BadSetting."""
+    found = config.number("HEALTHBOARD_OIDC_DAYS", 30, least=1)
+    if found > MOST_DAYS:
+        raise config.BadSetting(f"HEALTHBOARD_OIDC_DAYS={found:g} must be at most {MOST_DAYS}")
+    return found
 
 
 def rules(text: str) -> tuple[Rule, ...]:

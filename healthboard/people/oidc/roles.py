@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
+from healthboard import clock
 from healthboard.fleet.models import Account
 from healthboard.people import grants
 from healthboard.people.actors import system
@@ -31,7 +32,8 @@ def wanted(groups: frozenset[str]) -> list[Rule]:
 
 @transaction.atomic
 def renew(user: Any, groups: frozenset[str]) -> None:
-    """Give what the groups say and take what they no longer say. Roles that an admin gave stay as they are."""
+    """Give what the groups say and take what they no longer say; what they still say counts from now on anew (see
+    `access.counting`). Roles that an admin gave stay as they are."""
     actor = system("oidc")
     accounts = {row.account_id: row for row in Account.objects.all()}
     told = set()
@@ -44,6 +46,7 @@ def renew(user: Any, groups: frozenset[str]) -> None:
     for place, grant in have.items():
         if grant.source == Grant.OIDC and place not in told:
             grants.take(grant, actor=actor, last=True)
+    Grant.objects.filter(user=user, source=Grant.OIDC).update(confirmed_at=clock.now())
     for role, account, region, pool in sorted(told - set(have), key=str):
         grant = Grant(user=user, role=role, account_id=account, region=region, pool=pool, source=Grant.OIDC)
         grants.give(grant, actor=actor)

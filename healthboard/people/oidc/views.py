@@ -19,7 +19,7 @@ from requests import RequestException
 from healthboard.audit.record import record
 from healthboard.people import limits
 from healthboard.people.oidc import client
-from healthboard.people.web import actor_of, stamp
+from healthboard.people.web import actor_of, recent, stamp
 
 log = logging.getLogger(__name__)
 TOO_MANY = "Too many failed log-ins from here. Wait a quarter of an hour, or log in with a local password."
@@ -53,24 +53,43 @@ def callback(request: HttpRequest) -> HttpResponse:
     _possible(request)
     if answer := _limited(request):
         return answer
-    answer = client.Callback.adapter_view(client.Client(request))(request)
+    exchange = client.Client(request)
+    answer = client.Callback.adapter_view(exchange)(request)
     claims = getattr(request, "oidc", None)
     if claims is None or not request.user.is_authenticated or answer.status_code != 302:
         return answer
-    _stamped(request, claims.get("auth_time"))
+    told = _asked_at(claims.get("auth_time"))
+    if told is not None:
+        stamp(request, told)
     name, address = request.user.get_username(), limits.address_of(request)
     limits.provider_succeeded(limits.origin_of(request, None))
     limits.keep_mark(request, answer, name)
     with transaction.atomic():
         text = f"{name} logged in from {address} by {settings.OIDC.name}"
         record("login", f"user:{request.user.pk}", text, actor=actor_of(request))
+    if exchange.state.get("again") and not recent(request):  # the page that wanted it would only ask once more
+        return _still_old(request, told)
     return answer
 
 
-def _stamped(request: HttpRequest, told: object) -> None:
+def _asked_at(told: object) -> datetime | None:
     """How recent the log-in is, is what the provider says of when it asked the person; without a word it is not."""
-    if isinstance(told, (int, float)) and not isinstance(told, bool):
-        stamp(request, datetime.fromtimestamp(told, UTC))
+    if not isinstance(told, (int, float)) or isinstance(told, bool):
+        return None
+    try:
+        return datetime.fromtimestamp(told, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _still_old(request: HttpRequest, told: datetime | None) -> HttpResponse:
+    name = settings.OIDC.name
+    says = f"asked last at {told:%H:%M} UTC on {told:%-d %B %Y}" if told else "does not say when it asked (auth_time)"
+    why = (
+        f"You are logged in, but not anew: {name} {says}. Do this with a local user that may, or ask who runs {name} to "
+        "let it ask anew and say when it did."
+    )
+    return render(request, "registration/oidc_refused.html", {"why": why, "heading": "Not logged in anew"}, status=403)
 
 
 def _possible(request: HttpRequest) -> None:
