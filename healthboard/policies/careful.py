@@ -6,10 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from healthboard.policies import windows
-from healthboard.policies.fields import MODE_NAMES, POLICY_VERDICTS, Setting, lighter_action, more_careful_mode
+from healthboard.policies.fields import (
+    MODE_NAMES,
+    POLICY_VERDICTS,
+    SETTINGS,
+    Setting,
+    lighter_action,
+    more_careful_mode,
+)
 
 #: what of an exception changes the reading of the evidence
 READ_BY = ("verdict", "of", "count", "window_s")
+
+
+#: what is read as the policy is at that moment wherever it is used: windows where something may begin, codes with evidence
+READ_ANEW = ("windows", "blackouts", "codes")
 
 
 class NoOrder(Exception):
@@ -40,6 +51,20 @@ def most_careful(setting: Setting, values: Sequence[Any]) -> Any:
         case "union":
             return sorted({name for v in values for name in v})
     raise NoOrder(setting.name)
+
+
+def tightened(frozen: Mapping[str, Any], current: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that were frozen at a decision, each as careful as it is now where that is more careful.
+
+    What has no order stays as frozen, and so does `READ_ANEW`; what was not frozen is taken as it is now.
+    """
+    out = {**current, **frozen}
+    for setting in SETTINGS:
+        name = setting.name
+        if name in READ_ANEW or setting.careful is None or not (name in frozen and name in current):
+            continue
+        out[name] = most_careful(setting, [frozen[name], current[name]])
+    return out
 
 
 def merge_codes(resolved: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

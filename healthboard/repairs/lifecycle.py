@@ -38,6 +38,8 @@ OVER_BUDGET_FOR = timedelta(hours=1)
 NOT_APPROVED = "NOT_APPROVED"
 #: outcome of a call whose worker stood still between the intent and the sending
 NOT_SENT = "not sent"
+#: facts of one attempt to begin: another, after it was put off, finds them out anew
+OF_ATTEMPT = ("drained_by_other", "unregistered", "busy_since", "not_idle_allowed")
 
 
 class LostFence(Exception):
@@ -135,15 +137,23 @@ def settle(repair: Repair, *, wait: timedelta, why: str = "") -> None:
 
 @transaction.atomic
 def start(repair: Repair, first_step: str) -> str | None:
-    """SCHEDULED to RUNNING with a unit of the budget; or return why it must wait. Locks the switch and the pool."""
+    """SCHEDULED to RUNNING with a unit of the budget; or return why it must wait. Locks the switch and the pool.
+
+    From then on it goes by the most careful of what was decided and what holds now, also where it was put off before.
+    """
     row = _locked(repair)
     if behind := heads.behind():
         return behind
+    values = opening.tightened(row)
     workloads = _workload_names(row)
     if held := brakes.against(row.instance, workloads, automatic=row.automatic, lock=True):
         return held[0]
-    if held_by_budget := budget.take(row, row.settings):
+    if held_by_budget := budget.take(row, values):
         return held_by_budget
+    if stricter := sorted(name for name in values if values[name] != row.settings.get(name)):
+        row.settings = values
+        row.save(update_fields=["settings"])
+        _audit(row, "repair.tightened", f"by the more careful policy of now: {', '.join(stricter)}", WORKER)
     _move(row, State.RUNNING, actor=WORKER, why=f"started by {row.requested_by}")
     _begin(row, first_step)
     repair.refresh_from_db()
@@ -156,6 +166,8 @@ def put_off(repair: Repair, why: str) -> None:
     row = _locked(repair)
     if opening.touched(row):
         raise IllegalMove("a repair that has begun to change something is not put off")
+    row.facts = {name: told for name, told in row.facts.items() if name not in OF_ATTEMPT}
+    row.save(update_fields=["facts"])
     _end(row, "SKIPPED", why)
     _move(row, State.SCHEDULED, actor=WORKER, why=why)
     Repair.objects.filter(pk=row.pk).update(step="")
@@ -178,7 +190,8 @@ def not_approved(repair: Repair) -> str | None:
     if repair.automatic or repair.state not in (State.SCHEDULED, State.RUNNING) or repair.calls.exists():
         return None
     lasts = timedelta(seconds=float(repair.settings.get("expiry_s") or 0))
-    if lasts and repair.state == State.SCHEDULED and clock.now() > max(repair.opened_at, repair.not_before) + lasts:
+    until = max(repair.opened_at, repair.not_before) + lasts + opening.held_for(repair)
+    if lasts and repair.state == State.SCHEDULED and clock.now() > until:
         return f"It was approved at {repair.opened_at:%Y-%m-%d %H:%M} UTC, and could not start since: that is too long ago."
     return _withdrawn(repair)
 

@@ -7,11 +7,12 @@ meanwhile is still treated as theirs.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from healthboard import clock
 from healthboard.fleet.models import Workload
-from healthboard.policies import windows
+from healthboard.policies import careful, windows
 from healthboard.policies.matching import settings_for
 from healthboard.policies.reading import workloads_of
 from healthboard.policies.windows import Closed
@@ -20,8 +21,28 @@ from healthboard.repairs.models import WORKLOAD, Repair
 
 def closed(repair: Repair) -> Closed | None:
     """Why it may not begin now and when it may; None where it may."""
-    values = settings_for(repair.instance, _workloads(repair)).values
-    return windows.closed(values, clock.now())
+    return windows.closed(_current(repair), clock.now())
+
+
+def tightened(repair: Repair) -> dict[str, Any]:
+    """Its frozen settings where they are the more careful ones, else those of now: what waits for days may meet a stricter
+    policy or another workload; what was decided is never loosened."""
+    return careful.tightened(repair.settings, _current(repair))
+
+
+def counting(repair: Repair, held: bool) -> dict[str, Any]:
+    """What its facts shall say of the time in which it may not begin, which starts or ends now; {} where they say so."""
+    kept = repair.facts.get("held") or {}
+    if held == bool(kept.get("since")):
+        return {}
+    return {"held": {"s": held_for(repair).total_seconds(), "since": clock.now().isoformat() if held else ""}}
+
+
+def held_for(repair: Repair) -> timedelta:
+    """How long in all it could not begin for its windows, for what runs on the machine, or for a person's answer."""
+    kept = repair.facts.get("held") or {}
+    since = datetime.fromisoformat(kept["since"]) if kept.get("since") else clock.now()
+    return timedelta(seconds=kept.get("s", 0.0)) + max(clock.now() - since, timedelta(0))
 
 
 def touched(repair: Repair) -> bool:
@@ -34,6 +55,10 @@ def kept(values: dict[str, Any]) -> dict[str, Any]:
     does."""
     found = {name: values[name] for name in ("windows", "blackouts") if values.get(name)}
     return {**found, "words": windows.when(values)} if found else {}
+
+
+def _current(repair: Repair) -> dict[str, Any]:
+    return settings_for(repair.instance, _workloads(repair)).values
 
 
 def _workloads(repair: Repair) -> list[Workload]:

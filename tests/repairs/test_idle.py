@@ -9,8 +9,12 @@ from healthboard.repairs.lifecycle import answer
 from healthboard.repairs.models import Occupancy
 from tests.repairs.driver import person
 from tests.repairs.test_dead_hosts import busy, standalone
+from tests.repairs.test_windows import blackout
+from workers.repair import idle
 from workers.repair.idle import still_running
+from workers.repair.look import AwsTrouble
 from workers.repair.run import Run
+from workers.repair.steps import checkpoint
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -78,3 +82,62 @@ def test_a_job_is_waited_for_where_the_policy_says_job_and_one_that_begins_at_th
     with solo.fleet.engine.sandbox.lock:
         task.tags.clear()
     assert solo.repaired(machine).outcome == "REPLACED"
+
+
+def test_directly_before_the_drain_nobody_is_asked_and_no_earlier_wait_counts(solo):
+    solo.one_pass()
+    machine, task = busy(solo)
+    job(solo, task, "llm-7")
+    solo.policy(wait_for_idle="job", idle_wait_s=300)
+    solo.inject(machine, "XID_79", 0)
+    first = waits(solo, machine).facts["busy_since"]
+    job(solo, task, "")
+    solo.at_step(machine, "drain")
+    solo.working = False
+    solo.steps(6, 5)  # longer than the policy waits, at the sandbox's speed
+    job(solo, task, "llm-8")
+    solo.working = True
+    repair = waits(solo, machine)
+    assert "job llm-8" in repair.why_waiting and repair.state == "SCHEDULED" and not solo.calls(machine)
+    assert solo.asking(machine).step == "idle" and not solo.calls(machine), "once that has lasted long enough as well"
+    assert solo.repair(machine).facts["busy_since"] > first
+    solo.sound()
+
+
+def test_a_persons_word_to_go_on_is_about_what_ran_then_and_not_about_what_runs_when_it_begins_days_later(solo):
+    solo.one_pass()
+    machine, task = busy(solo)
+    job(solo, task, "llm-7")
+    solo.policy(wait_for_idle="job", idle_wait_s=300)
+    solo.inject(machine, "XID_79", 0)
+    answer(solo.asking(machine).pk, actor=person("operator"), choice="not_idle", reason="it hangs")
+    solo.at_step(machine, "drain")
+    solo.policy(blackouts=[blackout()])
+    solo.until(lambda: solo.repair(machine).why_waiting.startswith("In a blackout"), 60)
+    job(solo, task, "llm-8")
+    solo.policy(blackouts=[])
+    assert "job llm-8" in waits(solo, machine).why_waiting and not solo.calls(machine)
+
+
+def test_what_ecs_leaves_out_is_not_taken_for_idle(solo):
+    machine, _ = busy(solo)
+    standalone(solo, machine)
+    solo.policy(wait_for_idle="standalone")
+    solo.rules({"service": "ecs", "operation": "DescribeTasks", "do": "empty", "times": 10**6})
+    solo.inject(machine, "XID_79", 0)
+    told = "AWS does not answer: ECS lists 0 of "
+    repair = solo.until(lambda: (r := solo.repair(machine)) and r.why_waiting.startswith(told) and r, 60)
+    with pytest.raises(AwsTrouble, match="ECS lists 0 of"):
+        idle.idle(Run(repair))
+    with pytest.raises(AwsTrouble, match="ECS lists 0 of"):
+        checkpoint._nobody_there(Run(repair))
+    solo.steps(10)
+    assert not solo.calls(machine)
+    solo.rules()
+    assert "job once/somebody" in waits(solo, machine).why_waiting
+
+
+def job(drive, task, name):
+    with drive.fleet.engine.sandbox.lock:
+        task.tags.clear()
+        task.tags.update({"healthboard:job": name} if name else {})

@@ -7,10 +7,13 @@ from datetime import timedelta
 import pytest
 
 from healthboard import clock
+from healthboard.audit.models import AuditRow
+from healthboard.fleet.models import Head
 from healthboard.repairs import waiting
 from healthboard.repairs.lifecycle import ask_stop
 from healthboard.repairs.models import Occupancy
 from tests.repairs.driver import person
+from tests.repairs.test_dead_hosts import busy
 
 
 @pytest.fixture
@@ -53,17 +56,53 @@ def test_a_repair_decided_outside_its_window_waits_visibly_and_begins_when_it_op
 
 def test_what_a_person_approves_in_a_blackout_waits_as_well_and_an_admin_may_lift_it(solo):
     machine = solo.machine("solo")
-    solo.policy(mode_hardware="ask", blackouts=[blackout()], undo_s=0)
+    solo.policy(mode_hardware="ask", blackouts=[blackout()], undo_s=0, expiry_s=300)
     solo.inject(machine, "XID_79", 0)
     case = solo.until(lambda: (c := solo.opened(machine)).state == "WAITING" and c)
     told = [w for w in waiting.waiting_for(case.instance, case) if w.kind == "window"]
     assert len(told) == 1 and told[0].text.startswith("What is approved now waits. In a blackout (")
     solo.decide(case)
-    waits(solo, machine, "In a blackout (")
-    solo.steps(5)
+    repair = waits(solo, machine, "In a blackout (")
+    solo.steps(7, 50)
+    assert clock.now() > repair.opened_at + timedelta(seconds=300), "its word expires, but not while it must not begin"
     assert not solo.calls(machine)
     solo.policy(blackouts=[])
     assert solo.repaired(machine).outcome == "REPLACED"
+
+
+def test_what_waits_meets_what_its_policy_demands_by_the_time_it_begins(solo):
+    machine, _ = busy(solo)
+    solo.policy(blackouts=[blackout()], undo_s=0, drain_timeout_s=1800)
+    solo.inject(machine, "XID_79", 0)
+    waits(solo, machine, "In a blackout (")
+    solo.policy(minimum_healthy=3, checkpoint=["train-hook"], drain_timeout_s=60, blackouts=[])
+    waits(solo, machine, "Budget of solo: 0 of 0 ")
+    solo.policy(minimum_healthy=2)
+    repair = solo.at_step(machine, "checkpoint")
+    solo.until(lambda: repair.calls.filter(operation="Checkpoint").exists(), 20)
+    repair.refresh_from_db()
+    assert (repair.settings["drain_timeout_s"], repair.settings["minimum_healthy"]) == (1800, 2), "never loosened"
+    assert not solo.calls(machine), "the workload is asked, although nobody was to be when it was decided"
+    [told] = AuditRow.objects.filter(verb="repair.tightened").values_list("summary", flat=True)
+    assert told.endswith("checkpoint, minimum_healthy")
+    solo.sound()
+
+
+def test_what_one_attempt_found_out_is_forgotten_when_it_is_put_off(solo):
+    solo.one_pass()
+    machine = solo.machine("solo")
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "keep")
+    solo.fleet.container(machine).status = "DRAINING"
+    repair = solo.at_step(machine, "launch")
+    assert repair.facts["drained_by_other"] and Head.objects.filter(instance=repair.instance, ended_by_us=True).exists()
+    solo.policy(blackouts=[blackout()])
+    repair = waits(solo, machine, "In a blackout (")
+    assert repair.state == "SCHEDULED" and "drained_by_other" not in repair.facts
+    assert not Head.objects.filter(instance=repair.instance, ended_by_us=True).exists(), "its silence is its own again"
+    solo.fleet.container(machine).status = "ACTIVE"
+    solo.policy(blackouts=[])
+    assert solo.repaired(machine).outcome == "REPLACED" and solo.calls(machine)["UpdateContainerInstancesState"] == 1
 
 
 def test_one_that_is_closed_before_anything_was_changed_is_put_off_and_gives_its_unit_back(solo):

@@ -18,6 +18,14 @@ BEFORE = ("", "recheck", "room", "keep", "idle", "checkpoint")
 
 def may_begin(run: Run) -> PutOff | None:
     """Read before the start and before every step, until something was changed."""
+    held = _held(run)
+    # a person's word expires, and not in the time in which it must not be carried out
+    if not run.repair.automatic and (told := opening.counting(run.repair, held is not None)):
+        run.remember(**told)
+    return held
+
+
+def _held(run: Run) -> PutOff | None:
     repair = run.repair
     begins = repair.step in BEFORE or STEPS[repair.step].changes
     if not begins or opening.touched(repair):

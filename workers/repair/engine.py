@@ -139,6 +139,7 @@ def _carry_on(run: Run) -> Wait | None:
             return None
         if why := lifecycle.start(repair, steps[0]):
             return Wait(15, why)
+        run.values = repair.settings
     if repair.state == State.ASKING:
         if not repair.stop_asked_by or repair.irreversible or repair.step in UNDO:
             return Wait(60)
@@ -259,6 +260,8 @@ def _take(run: Run, result: Result) -> Wait | None:
         case Wait():
             return result
         case PutOff(seconds, why):
+            if run.facts.get("drained_by_other"):
+                leave.heard_again(run)  # who drained it may let it serve meanwhile: nothing is ours any more
             lifecycle.put_off(repair, why)
             return Wait(seconds, why)
         case Ask(why, choices):

@@ -7,8 +7,7 @@ from typing import Any
 
 from healthboard import clock, words
 from workers.collect.ecs_tasks import job_of
-from workers.repair.left import dead_host, of_daemon, protected, service_name
-from workers.repair.look import tasks_on
+from workers.repair.left import of_daemon, on_living_host, protected, service_name
 from workers.repair.results import Ask, Done, PutOff, Result
 from workers.repair.run import Run
 from workers.repair.steps.leave import _UNDO, _choice
@@ -21,9 +20,11 @@ def not_idle(run: Run) -> PutOff | None:
     """Not now, since the policy waits until it is idle; None where it is, or where that has lasted long enough to ask."""
     if wanted(run) is None or run.facts.get("not_idle_allowed"):
         return None
-    busy = still_running(run)
-    if not busy or _waited_for(run) >= run.span("idle_wait_s", 86400):
+    busy = _busy(run)
+    if not busy:
         return None
+    if run.repair.step != "drain" and _waited_for(run) >= run.span("idle_wait_s", 86400):
+        return None  # the step asks; directly before the drain nobody does, however long an earlier job was waited for
     until = _since(run) + run.span("idle_wait_s", 86400)
     return PutOff(30, f"{_said(run, busy)}; a person is asked at {until:%Y-%m-%d %H:%M} UTC")
 
@@ -32,7 +33,7 @@ def idle(run: Run) -> Result:
     """The step: it is idle, or a person says what then. Until it has waited long enough `not_idle` puts it off."""
     if run.facts.get("not_idle_allowed"):
         return Done("a person said to go on although it is not idle")
-    busy = still_running(run)
+    busy = _busy(run)
     if not busy:
         return Done("idle")
     return Ask(
@@ -47,7 +48,7 @@ def wanted(run: Run) -> str | None:
 
 
 def wait_anew(run: Run) -> None:
-    """Somebody chose to wait longer: as long again."""
+    """As long again: somebody chose to wait longer, or what was waited for has ended."""
     run.remember(busy_since="")
 
 
@@ -55,12 +56,20 @@ def still_running(run: Run) -> list[str]:
     """What of it must not run there, in words, each kind of task once."""
     if run.look.container is None:
         return []
-    here = tasks_on(run.instance)
-    if not here or dead_host(run, here) is not None:
+    here = on_living_host(run)
+    if not here:
         return []  # what a dead host ran has ended; whether its tasks count as gone is asked when it is drained
     found = {_title(t) for t in here if not service_name(t)}
     found |= {_title(t) for t in here if wanted(run) == "job" and job_of(t) and not of_daemon(run, t)}
     return sorted(found) + protected(run, [t for t in here if not of_daemon(run, t)])
+
+
+def _busy(run: Run) -> list[str]:
+    """As `still_running`; found idle, the next wait is another one."""
+    busy = still_running(run)
+    if not busy and run.facts.get("busy_since"):
+        wait_anew(run)
+    return busy
 
 
 def _title(task: dict[str, Any]) -> str:

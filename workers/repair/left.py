@@ -9,7 +9,7 @@ from typing import Any
 from healthboard import clock
 from healthboard.fleet import gaps
 from healthboard.fleet.models import Interval
-from workers.repair.look import ask_aws, tasks_on
+from workers.repair.look import AwsTrouble, ask_aws, tasks_on
 from workers.repair.run import Run
 
 
@@ -63,6 +63,17 @@ def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
     )  # fmt: skip
 
 
+def on_living_host(run: Run) -> list[dict[str, Any]] | None:
+    """Every task on it; None where its host is dead. Raises AwsTrouble where ECS lists fewer than it counts, or does not
+    count: that what it leaves out is nothing is not to be concluded."""
+    here = tasks_on(run.instance)
+    if dead_host(run, here) is not None:
+        return None
+    if run.look.tasks is None or len(here) < run.look.tasks:
+        raise AwsTrouble(_thin(run, here))
+    return here
+
+
 def counted_as_gone(run: Run) -> bool:
     """Whether what still runs there counts as gone, by a rule that is allowed and with every proof."""
     here = tasks_on(run.instance)
@@ -94,9 +105,8 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
             missing.append(f"standalone task {task['taskArn'].rsplit('/', 1)[-1]} of {group}")
         else:
             services[name] = services.get(name, 0) + 1
-    listed, told = len(tasks), run.look.tasks
-    if told is None or listed < told:  # a thin answer proves nothing about the tasks that it leaves out
-        missing.append(f"ECS lists {listed} of {'?' if told is None else told} tasks")
+    if run.look.tasks is None or len(tasks) < run.look.tasks:
+        missing.append(_thin(run, tasks))  # a thin answer proves nothing about the tasks that it leaves out
     missing += protected(run, tasks)
     for name, here in services.items():
         service = _service(run, name)
@@ -111,6 +121,10 @@ def _not_replaced(run: Run, tasks: list[dict[str, Any]]) -> tuple[str, ...]:
                 f"service {name} runs {max(service['runningCount'] - here, 0)} of {service['desiredCount']} elsewhere"
             )
     return tuple(missing)
+
+
+def _thin(run: Run, listed: list[dict[str, Any]]) -> str:
+    return f"ECS lists {len(listed)} of {'?' if run.look.tasks is None else run.look.tasks} tasks"
 
 
 def service_name(task: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from healthboard.notices.senders.failed import Failed, deliver, tidy
 from healthboard.notices.senders.webhook import signature
 from healthboard.repairs import lifecycle
 from healthboard.repairs.models import WORKLOAD, Call
-from workers.repair.left import dead_host, of_daemon
+from workers.repair.left import of_daemon, on_living_host
 from workers.repair.look import tasks_on
 from workers.repair.results import Ask, Done, Result, Skip, Wait
 from workers.repair.run import Run
@@ -65,8 +65,8 @@ def checkpoint(run: Run) -> Result:
 
 def _nobody_there(run: Run) -> str:
     """Why there is nothing to be kept; empty where something still runs."""
-    here = tasks_on(run.instance) if run.look.container is not None else []
-    if here and dead_host(run, here) is not None:
+    here = on_living_host(run) if run.look.container is not None else []
+    if here is None:
         return "the host is dead: nothing on it can checkpoint"
     return "" if any(not of_daemon(run, task) for task in here) else "nothing runs on it that could checkpoint"
 
