@@ -317,15 +317,26 @@ def assign_replacement(repair: Repair, instance_id: str) -> Instance | None:
 
 @transaction.atomic
 def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
-    """Stand still and wait for a person, with the choices that there are."""
+    """Stand still and wait for a person, with the choices that there are; where nothing was changed yet, without a unit
+    of the budget, which others may use meanwhile (see `take_again`)."""
     row = _locked(repair)
     row.facts = {**row.facts, "choices": choices}
+    if row.state == State.RUNNING and not opening.touched(row):
+        row.facts |= opening.counting(row, True)
+        budget.give_back(row)
     row.why_waiting = why
     row.save(update_fields=["facts", "why_waiting"])
     _move(row, State.ASKING, actor=WORKER, why=why)
     _tell_asking(row, why, choices)
     wake("workers.verify.sweep")
     repair.refresh_from_db()
+
+
+@transaction.atomic
+def take_again(repair: Repair) -> str | None:
+    """Before an answer is carried out: the unit of the budget that was given back while it asked, or why it must wait."""
+    row = _locked(repair)
+    return None if opening.touched(row) else budget.take(row, row.settings)
 
 
 @transaction.atomic

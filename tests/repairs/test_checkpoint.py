@@ -13,7 +13,7 @@ import pytest
 from healthboard.notices import outgoing
 from healthboard.notices.models import Target
 from healthboard.repairs.lifecycle import answer
-from healthboard.repairs.models import Call
+from healthboard.repairs.models import Call, Occupancy
 from tests.notices.conftest import Receiver
 from tests.repairs.driver import person
 from tests.repairs.kills import killing
@@ -148,6 +148,22 @@ def test_a_lie_moves_nothing_but_the_drain(called):
     assert repair.step == "tasks" and "have not left within the drain time-out" in repair.why_waiting
     assert outcomes(drive, machine) == [("ok", "ready")]
     assert drive.calls(machine) == {DRAIN: 1} and machine.state == "running"
+    drive.sound()
+
+
+def test_while_it_asks_before_anything_was_changed_others_may_use_the_budget(called):
+    drive, machine, server = called({"answer": "refuse"})
+    first = drive.asking(machine)
+    assert not Occupancy.objects.exists()
+    other = next(one for one in drive.fleet.pool("solo") if one.id != machine.id)
+    drive.policy(checkpoint=[])
+    drive.inject(other, "XID_79", 0)
+    second = drive.until(lambda: drive.calls(other)[DRAIN] and drive.repair(other), 100)
+    server.says(answer="ready")
+    answer(first.pk, actor=person("operator"), choice="again", reason="it may be ready now")
+    drive.until(lambda: drive.repair(machine).why_waiting.startswith("Budget of solo: 1 of 1"), 60)
+    assert not drive.calls(machine) and drive.repair(machine).steps.last().name == "checkpoint"
+    assert second.pk != first.pk and Occupancy.objects.get(released_at=None).repair_id == second.pk
     drive.sound()
 
 

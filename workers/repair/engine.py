@@ -28,7 +28,7 @@ from workers.repair.results import Ask, Climb, Done, End, PutOff, Result, Skip, 
 from workers.repair.run import Run
 from workers.repair.steps import checkpoint, launch, leave, prepare, reboot, replace, undo
 from workers.repair.stuck import TRIES, cannot_begin, stuck, troubled, untroubled
-from workers.repair.turns import answered, climb, order_of
+from workers.repair.turns import ENDS, answered, climb, order_of
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -145,6 +145,9 @@ def _carry_on(run: Run) -> Wait | None:
             return Wait(60)
         lifecycle.begin_undo(repair, f"{repair.stop_asked_by} asked to stop")
     if given := repair.facts.get("answer"):
+        goes_on = repair.state == State.RUNNING and given not in ENDS and not repair.stop_asked_by
+        if goes_on and (why := lifecycle.take_again(repair)):
+            return Wait(15, why)
         answered(run, given)
     for _ in range(PASSES):
         run.forget()

@@ -13,6 +13,9 @@ from workers.repair.results import Wait
 from workers.repair.run import Run
 from workers.repair.steps import leave
 
+#: answers that take nothing out of service
+ENDS = ("undo", "leave")
+
 
 def order_of(repair: Repair) -> tuple[str, ...]:
     """The steps of this repair: its recipe, unless a person's answer changed the order."""
