@@ -176,3 +176,19 @@ def test_blind_sources_hold_what_is_scheduled(db, drives):
     drive.fleet.engine.sandbox.set_mode("ok")
     assert drive.repaired(machine).outcome == "REPLACED"
     drive.sound()
+
+
+def test_what_we_drain_after_others_took_their_drain_back_is_ours_to_take_back(db, drives):
+    drive = drives(POOLS["solo"])
+    drive.one_pass()
+    machine = drive.machine("solo")
+    drive.fleet.container(machine).status = "DRAINING"
+    drive.inject(machine, "XID_62", 0)
+    assert drive.at_step(machine, "tasks").facts["drained_by_other"]
+    drive.fleet.container(machine).status = "ACTIVE"
+    from healthboard.repairs.lifecycle import answer
+
+    answer(drive.asking(machine).pk, actor=person("operator"), choice="drain_again", reason="it is broken")
+    assert drive.repaired(machine).outcome == "REBOOTED"
+    assert drive.calls(machine)[DRAIN] == 2 and drive.fleet.container(machine).status == "ACTIVE"
+    drive.sound()

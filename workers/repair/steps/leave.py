@@ -21,16 +21,17 @@ def drain(run: Run) -> Result:
     if look.ecs_status == "DRAINING":
         # its reporter and exporters may fall silent now because of us: that blocks nothing later
         _silence(run, ours=True)
-        if ours or run.facts.get("inherited_drain"):
-            return Done("DRAINING")
-        run.remember(drained_by_other=True)
-        return Done("somebody else had drained it already")
+        known = bool(ours or run.facts.get("inherited_drain"))
+        run.remember(drained_by_other=not known)
+        return Done("DRAINING" if known else "somebody else had drained it already")
     if look.ecs_status != "ACTIVE":
         return Ask(f"ECS shows it as {look.ecs_status}; only ACTIVE can be drained.", (_AGAIN, _UNDO))
     if run.settling(ours):
         return Wait(3, "waiting for ECS to show DRAINING")
     if len(ours) >= TRIES:
         return Ask("ECS does not take the drain.", (_AGAIN, _UNDO))
+    if run.facts.get("drained_by_other"):  # an earlier attempt met it DRAINING, and it has been ACTIVE since
+        run.remember(drained_by_other=False)
     outcome, answer = run.change("ecs", "UpdateContainerInstancesState", _state(run, "DRAINING"))
     return _after(outcome, answer, "ECS")
 
