@@ -223,3 +223,16 @@ def test_a_zone_that_aws_calls_in_trouble_is_held_by_its_word(time, admin):
     factories.event(some[1], "AWS_HEALTH_EVENT", source="aws-health", attrs={"topic": "issue"}, at=factories.ago(1))
     breadth.look()
     assert Case.objects.filter(instance=None).latest("pk").victims == [some[1].instance_id]
+
+
+def test_a_look_of_long_ago_starts_nothing(time):
+    scene.acting()
+    scene.seeing()
+    run = Run(factories.repair(scene.machine(), state="SCHEDULED", automatic=True, opened_at=clock.now()))
+    time.turn(60)
+    breadth.look()
+    time.turn(3600)  # it waited for its window, and nobody compared anything meanwhile
+    scene.seeing()
+    assert "a look at all instances" in engine._may_start(run).why
+    breadth.look()
+    assert engine._may_start(run) is None

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 #: passes over steps within one claim; the rest goes on with the next wake-up
 PASSES = 12
+#: how long a look at all instances counts: three of its rounds; a busy machine's do not shrink with the sandbox's speed
+LOOK_COUNTS = timedelta(seconds=90)
 
 HANDLERS = {
     "recheck": prepare.recheck, "room": prepare.room, "keep": prepare.keep,
@@ -174,9 +176,10 @@ def _may_start(run: Run) -> Wait | None:
 
 
 def _breadth_was_seen(run: Run) -> bool:
-    """A full collection round after the repair was scheduled, somebody compared all cases and found no common cause."""
-    seen = Pulse.objects.filter(name="breadth", ok=True).first()
-    return seen is not None and run.repair.opened_at + clock.scaled(60) <= seen.at <= clock.now()
+    """A full collection round after the repair was scheduled, and just now, somebody compared all cases and found no
+    common cause: what waited for days starts on no look of then."""
+    seen, now = Pulse.objects.filter(name="breadth", ok=True).first(), clock.now()
+    return seen is not None and max(run.repair.opened_at + clock.scaled(60), now - LOOK_COUNTS) <= seen.at <= now
 
 
 def _step_pass(run: Run) -> Wait | None:
