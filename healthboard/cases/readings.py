@@ -25,7 +25,7 @@ from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Call, Repair
 from healthboard.repairs.states import OPEN as REPAIR_OPEN
 from healthboard.repairs.states import State as RepairState
-from healthboard.repairs.waiting import waits_for_sight
+from healthboard.repairs.waiting import SOURCE, waits_for_sight
 from healthboard.words import action as action_words
 
 
@@ -48,8 +48,10 @@ def apply_reading(instance: Instance, seen: Reread) -> Case | None:
             _expect_answer(case, seen.policy.values)
     elif case is not None and a.verdict in GOOD:
         _clearing(case, instance, seen)
-    elif case is not None and case.clear_since is not None:
-        lifecycle.write(case, clear_since=None)  # good means without a break: what could not be seen was not good
+    elif case is not None:
+        if case.clear_since is not None:
+            lifecycle.write(case, clear_since=None)  # good means without a break: what could not be seen was not good
+        _ask_unseen(case, instance, seen)
     return case
 
 
@@ -223,11 +225,19 @@ def _decide_by_policy(case: Case, instance: Instance, seen: Reread, judged: Judg
 def _wait_for_sight(case: Case, why: str) -> None:
     """Nothing is decided by itself while a source that the decision rests on is blind, or is watched first after it
     was: the case says which, is read again as time goes by, and is decided once they see. A person may answer."""
-    if not waits_for_sight(case):
+    if not case.why_waiting.startswith(SOURCE):  # once for each time, also where its time to be answered ran out before
         lifecycle.audit(case, "case.blind", f"not decided by itself: {why}", POLICY)
     if case.state != State.WAITING:
         lifecycle.move(case, State.WAITING, POLICY, why)
     lifecycle.write(case, why_waiting=why, expires_at=None)
+
+
+def _ask_unseen(case: Case, instance: Instance, seen: Reread) -> None:
+    """The sources see again, and what is read of it meanwhile says neither good nor bad: its policy decides nothing on
+    that, so a person is asked."""
+    if waits_for_sight(case) and not why_blind(instance, clock.now()):
+        _waits(case, f"its evidence cannot be read now: {seen.assessment.why}")
+        _expect_answer(case, seen.policy.values)
 
 
 def breadth_seen() -> timedelta:

@@ -9,7 +9,9 @@ import pytest
 from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.cases.models import Case
-from healthboard.fleet.models import Source
+from healthboard.fleet.models import Head, HealthEvent, Interval, Source
+from healthboard.notices.models import Notice
+from healthboard.policies.reading import reread
 from healthboard.repairs.models import Breaker, Repair
 from healthboard.repairs.waiting import waiting_for
 from tests import factories
@@ -70,6 +72,36 @@ def test_it_waits_visibly_and_is_decided_once_the_source_sees(sees, name, owner)
     case.refresh_from_db()
     repair = Repair.objects.get()
     assert (case.state, case.why_waiting, repair.automatic, repair.state) == ("DECIDED", "", True, "SCHEDULED")
+
+
+def silent(case: Case) -> None:
+    """Its node and its machine fall silent: what is read of it says nothing any more."""
+    HealthEvent.objects.filter(instance=case.instance).delete()
+    Interval.objects.filter(instance=case.instance).delete()
+    Head.objects.filter(instance=case.instance).delete()
+
+
+def test_where_the_source_sees_again_and_the_node_is_silent_a_person_is_asked(sees):
+    blind("ec2")
+    case = broken()
+    silent(case)
+    assert again(case).expires_at is None and reread(case.instance).assessment.verdict == "UNKNOWN"
+    assert case.why_waiting.startswith("The source ec2 is blind"), "nobody is asked while it is"
+    scene.seeing()
+    assert again(case).state == "WAITING" and case.expires_at is not None and not Repair.objects.exists()
+    assert case.why_waiting.startswith("its evidence cannot be read now: ")
+    assert Notice.objects.filter(kind="case_waiting", thread=f"case:{case.pk}").count() == 1
+    until = case.expires_at
+    assert again(case).expires_at == until, "once"
+    assert next(row.kind for row in waiting_for(case.instance, case)) == "person"
+
+
+def test_what_expired_before_it_became_blind_tells_so_once(sees):
+    blind("ec2")
+    case = broken()
+    Case.objects.filter(pk=case.pk).update(expired_at=clock.now())
+    again(case), again(case)
+    assert AuditRow.objects.filter(verb="case.blind").count() == 1
 
 
 def test_what_it_does_not_rest_on_holds_nothing(sees):
