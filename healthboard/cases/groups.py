@@ -13,6 +13,7 @@ from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN, Resolution, State
 from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.models import Account, Instance
+from healthboard.people import second
 from healthboard.people.actors import WORKER, Actor
 from healthboard.repairs import brakes
 from healthboard.repairs import lifecycle as repairs
@@ -89,6 +90,7 @@ def _spread(group: Case, breaker: Any, why: str, members: list[Case], actor: Act
         also = [*also, {"id": breaker.pk, "where": breaker.where, "why": why}]
         title = f"{group.title}, spread to {breaker.where}"[:255]
         lifecycle.write(group, title=title, plan={**group.plan, "also": also}, plan_version=group.plan_version + 1)
+        _grown(group, f"it has spread to {breaker.where}: ask anew", actor)
         lifecycle.audit(group, "case.spread", f"it has spread: {breaker.where} is held as well: {why}", actor,
                         members=[c.instance.instance_id for c in members], breaker=breaker.pk)  # fmt: skip
         telling.tell(
@@ -113,6 +115,16 @@ def breakers_of(group: Case) -> list[int]:
     """Every breaker that releasing this case releases: of the scope that it was seen in first, and of those that it
     has spread to."""
     return [pk for pk in (group.breaker_id, *(one["id"] for one in group.plan.get("also", []))) if pk]
+
+
+def extent(group: Case) -> str:
+    """Names what releasing this case would release: its breakers and whatever it has held so far."""
+    return digest([sorted(breakers_of(group)), sorted(group.members.values_list("pk", flat=True))])
+
+
+def _grown(group: Case, why: str, actor: Actor) -> None:
+    """A release that was asked for before would now release more than was seen: it can be asked for anew at once."""
+    second.drop(f"case:{group.pk}", why, actor=actor)
 
 
 @transaction.atomic
@@ -198,6 +210,7 @@ def join(case: Case, group: Case, actor: Actor) -> None:
     lifecycle.move(case, State.HELD, actor, f"held by correlated case {group.pk}")
     lifecycle.write(case, parent=group, expires_at=None, why_waiting=f"held: {group.title}")
     lifecycle.write(group, title=_counted(group.title, group.members.count()))
+    _grown(group, f"{case.title} is held as well: ask anew", actor)
     telling.follow(
         case, "case_held", key=f"case-held-{case.pk}-{group.pk}", subject=f"{case.title}: held by case {group.pk}"
     )

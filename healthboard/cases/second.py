@@ -31,6 +31,7 @@ def ask_release(case_id: int, *, actor: Actor, reason: str) -> Request:
         row = second.ask(
             "release_case", f"case:{group.pk}", actor=actor, reason=reason, what=f"Release: {group.title}"[:255],
             account=group.account, region=group.region, pool=group.pool.name if group.pool else "",
+            seen=groups.extent(group),
         )  # fmt: skip
         repairs.tell(row, link=f"/cases/{group.pk}/", thread=f"case:{group.pk}")
         return row
@@ -41,11 +42,12 @@ def confirm(request_id: int, *, actor: Actor) -> Request:
     subject = Request.objects.filter(pk=request_id).values_list("subject", flat=True).first() or f"request:{request_id}"
     with repairs.on_record(subject, actor), transaction.atomic():
         repairs.lock(subject)  # before the request, as the asking does
+        _lock(subject)
         row = second.locked(request_id)
         second.confirmed(row, actor)
         if row.kind == "release_case":
             group = Case.objects.get(pk=int(row.subject.partition(":")[2]))
-            asker = second.check(row, actor, editors=_editors(group))
+            asker = second.check(row, actor, editors=_editors(group), seen=groups.extent(group))
             answers.release(group.pk, actor=asker, reason=row.reason, second=actor)
         else:
             repairs.confirm(row, actor=actor)
@@ -78,6 +80,14 @@ def _why_not(row: Request, user: Any) -> str | None:
 def version(case: Case) -> list[int]:
     """What changes on its page when something was asked for or answered."""
     return list(second.waiting(f"case:{case.pk}").values_list("pk", flat=True)) if case.instance_id is None else []
+
+
+def _lock(subject: str) -> None:
+    """Lock the members of a group case, then the case: what is released is no more than what is compared."""
+    kind, _, pk = subject.partition(":")
+    if kind == "case":
+        list(Case.objects.select_for_update().filter(parent_id=int(pk), state=State.HELD).order_by("pk"))
+        Case.objects.select_for_update().filter(pk=int(pk), instance=None).first()
 
 
 def _editors(group: Case) -> set[int]:

@@ -9,7 +9,8 @@ from django.urls import reverse
 
 from healthboard import clock
 from healthboard.audit.models import AuditRow
-from healthboard.cases import invariants, second
+from healthboard.cases import groups, invariants, second
+from healthboard.cases.models import Case
 from healthboard.people import second as people_second
 from healthboard.people.models import Grant, Request
 from healthboard.people.web import AUTH_AT
@@ -194,6 +195,58 @@ def test_an_admin_who_approves_too_does_not_release_what_their_policy_tripped(ti
     with pytest.raises(NotAllowed, match="last to edit"):
         second.confirm(asked.pk, actor=both)
     assert Breaker.objects.get().released_at is None
+
+
+# --- a group case -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(time):
+    """A case that no group holds yet."""
+    return scene.asked()
+
+
+@pytest.fixture
+def held(other):
+    """A group case that holds one member."""
+    return hold(scene.asked(), "pool", "solo")
+
+
+def hold(member, kind, scope, **more):
+    return groups.hold(account=member.account, region=member.region, scope=(kind, scope), code=member.code, why="many",
+                       members=[member], **more)  # fmt: skip
+
+
+def test_a_group_that_spread_after_its_release_was_asked_for_is_not_released_and_is_asked_for_anew(
+    held, other, admin, approver
+):
+    asked = second.ask_release(held.pk, actor=admin, reason="mended")
+    hold(other, "zone", "eu-central-1a", part_of=held)
+    with pytest.raises(Closed, match="over"):
+        second.confirm(asked.pk, actor=approver)
+    assert Breaker.objects.filter(released_at=None).count() == 2
+    anew = second.ask_release(held.pk, actor=admin, reason="both mended")
+    second.confirm(anew.pk, actor=approver)
+    assert not Breaker.objects.filter(released_at=None).exists()
+
+
+def test_nor_is_one_that_holds_another_member_than_was_asked_about(held, other, admin, approver):
+    asked = second.ask_release(held.pk, actor=admin, reason="mended")
+    Case.objects.filter(pk=other.pk).update(parent=held, state="HELD")  # committed just before the confirmation
+    with pytest.raises(Closed, match="not what was asked"):
+        second.confirm(asked.pk, actor=approver)
+    other.refresh_from_db()
+    assert other.state == "HELD" and Breaker.objects.get().released_at is None
+
+
+def test_a_member_that_joins_ends_what_was_asked_for_and_one_that_closes_does_not(held, other, admin, approver):
+    asked = second.ask_release(held.pk, actor=admin, reason="mended")
+    hold(other, "pool", "solo")
+    asked.refresh_from_db()
+    assert asked.state == "WITHDRAWN" and "is held as well" in asked.answer
+    asked = second.ask_release(held.pk, actor=admin, reason="both mended")
+    Case.objects.filter(pk=held.members.first().pk).update(state="CLOSED", closed_at=clock.now(), resolution="CLEARED")
+    assert second.confirm(asked.pk, actor=approver).state == "CONFIRMED"
 
 
 # --- one repair over the budget ---------------------------------------------------------------------------------------
