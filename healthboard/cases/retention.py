@@ -22,7 +22,7 @@ from healthboard.audit.record import record
 from healthboard.cases import lifecycle
 from healthboard.cases.models import Case, Evidence
 from healthboard.fleet import recorder
-from healthboard.fleet.models import HealthEvent, Instance, Interval
+from healthboard.fleet.models import HealthEvent, Instance, Interval, Pulse
 from healthboard.notices.models import Delivery, Notice
 from healthboard.notices.outbox import Event
 from healthboard.people.actors import Actor, system
@@ -32,6 +32,8 @@ PURGER = system("retention")
 VERB = "retention.purged"
 #: rows in one transaction, and seconds for one round: what is left over is for the next
 BATCH, LONGEST_S = 1000, 90.0
+#: no round comes so soon after a gap or a jump of the clock was noticed: there is time to set a wrong clock right
+WATCHED = timedelta(hours=1)
 #: nothing younger goes, whatever is set: readings look back a day, and a person a weekend
 LEAST_DAYS = 7
 
@@ -86,9 +88,15 @@ def purge(*, actor: Actor = PURGER, dry_run: bool = False, longest_s: float = LO
             found.append(Purged(kind, None))
             continue
         before = now - timedelta(days=days)
-        found.append(_payloads(kind, before, actor, dry_run) if kind.name == "audit_payloads" else
+        found.append(_payloads(kind, before, actor, dry_run, end) if kind.name == "audit_payloads" else
                      _rows(kind, before, actor, dry_run, end))  # fmt: skip
     return found
+
+
+def watched() -> bool:
+    """Whether all began to be watched anew just now, as after a jump of the clock: what is old then may not be."""
+    begun = Pulse.objects.filter(name="watch").values_list("at", flat=True).first()
+    return begun is not None and clock.now() - begun < WATCHED
 
 
 def _rows(kind: Kind, before: datetime, actor: Actor, dry_run: bool, end: float) -> Purged:
@@ -118,13 +126,13 @@ def _parts(rows: QuerySet[Any]) -> Iterator[list[int]]:
         last = part[-1]
 
 
-def _payloads(kind: Kind, before: datetime, actor: Actor, dry_run: bool) -> Purged:
-    """All at once: one row of the chain tells until when. A role that does not own the table may not: it is said."""
+def _payloads(kind: Kind, before: datetime, actor: Actor, dry_run: bool, end: float) -> Purged:
+    """Rows of the chain tell until when. A role that does not own the table may not: it is said."""
     keep = Q(case_id__in=_open_cases().values("pk")) | Q(repair_id__in=_open_repairs().values("pk"))
     try:
         if dry_run:
             return Purged(kind, before, payloads.old(before, keep).count())
-        return Purged(kind, before, payloads.purge(before, actor, keep=keep, quiet=True))
+        return Purged(kind, before, *payloads.purge(before, actor, keep=keep, quiet=True, end=end))
     except DatabaseError as error:
         said = (str(error).strip().splitlines() or ["unknown"])[0]
         return Purged(kind, before, problem=f"the payloads stay: {said}; run manage.py purge as the tables' owner")

@@ -182,6 +182,43 @@ def test_a_round_that_runs_out_of_time_leaves_the_rest_for_the_next(db, monkeypa
     assert _counts()["events"] == 3
 
 
+def test_payloads_too_go_in_batches_that_are_committed_and_leave_the_rest_for_the_next_round(
+    db, monkeypatch, time_back
+):
+    with time_back(500):
+        for _ in range(3):
+            _audit(LONG)
+        chain.seal()
+    monkeypatch.setattr("healthboard.audit.purge.BATCH", 2)
+    first = {one.kind.name: one for one in retention.purge(longest_s=-1)}["audit_payloads"]
+    assert (first.count, first.more) == (2, True)
+    assert AuditRow.objects.filter(verb="case.note").exclude(payload=None).count() == 1
+    assert AuditRow.objects.get(verb=chain.PURGED).summary == "payloads of 2 rows purged"
+    assert _counts()["audit_payloads"] == 1
+    chain.seal()
+    assert chain.verify().broken == []
+
+
+def test_by_a_clock_that_jumped_ahead_nothing_goes(db, monkeypatch):
+    from workers import pulse
+    from workers.verify import tasks
+
+    row, then = make.event(make.instance()), clock.now()
+    for name in ("decide", "repair"):
+        pulse.beat(name, at=then)
+    with clock.virtual(then + timedelta(days=500)):
+        tasks.purge()
+        assert HealthEvent.objects.filter(pk=row.pk).exists()
+    with clock.virtual(then + timedelta(days=500, minutes=59)):
+        for name in ("decide", "repair"):
+            pulse.beat(name)
+        tasks.purge()
+        assert HealthEvent.objects.filter(pk=row.pk).exists()
+    with clock.virtual(then + timedelta(days=500, minutes=61)):
+        tasks.purge()
+        assert not HealthEvent.objects.filter(pk=row.pk).exists(), "it is as late as that"
+
+
 def test_days_are_set_by_the_environment_and_a_bad_one_is_refused(db, monkeypatch):
     make.event(make.instance(), at=make.ago(20 * DAY))
     assert _counts()["events"] == 0

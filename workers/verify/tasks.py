@@ -8,6 +8,7 @@ from healthboard import clock
 from healthboard.cases import alarm, retention
 from healthboard.cases import invariants as rules
 from healthboard.celery import app
+from healthboard.fleet import gaps
 from healthboard.fleet.models import Pulse
 from workers import pulse
 from workers.verify import carry, sealing
@@ -37,6 +38,9 @@ def seal() -> None:
 @app.task(name="workers.verify.purge")
 def purge() -> None:
     """Purge what is older than it is kept, as far as one round comes. Harmless when doubled: what is gone is gone."""
+    gaps.notice()  # by a clock that jumped ahead everything would be old
+    if retention.watched():
+        return
     for done in retention.purge():
         if done.problem:
             log.warning("%s: %s", done.kind.name, done.problem)

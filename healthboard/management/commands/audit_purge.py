@@ -27,7 +27,7 @@ class Command(BaseCommand):
             raise CommandError(f"--before {before} is no ISO date", returncode=2) from None
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
         try:
-            count = purge(at, named(user) if user else operating())
+            count, _ = purge(at, named(user) if user else operating())
         except Refusal as refusal:
             raise CommandError(refusal.message, returncode=2) from None
         except DatabaseError as error:
