@@ -218,10 +218,10 @@ def hold(member, kind, scope, **more):
 
 
 def test_a_group_that_spread_after_its_release_was_asked_for_is_not_released_and_is_asked_for_anew(
-    held, other, admin, approver
+    held, admin, approver
 ):
     asked = second.ask_release(held.pk, actor=admin, reason="mended")
-    hold(other, "zone", "eu-central-1a", part_of=held)
+    hold(held.members.get(), "zone", "eu-central-1a", part_of=held)
     with pytest.raises(Closed, match="over"):
         second.confirm(asked.pk, actor=approver)
     assert Breaker.objects.filter(released_at=None).count() == 2
