@@ -49,4 +49,6 @@ class Inert:
         answer = self.get_response(request)
         if not answer.streaming and answer.get("Content-Type", "").startswith("text/html"):
             answer.content = shown(answer.content)
+            if answer.has_header("Content-Length"):  # of the page as it was; a shorter one would cut it off
+                answer["Content-Length"] = str(len(answer.content))
         return answer

@@ -109,7 +109,7 @@ def unpack(word: str, length: int) -> list[Any] | None:
     """The cursor's values, or None for an absent or damaged one (the first page is shown then)."""
     try:
         key = json.loads(base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)))
-    except (ValueError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # the latter: brackets in brackets
         return None
     fits = isinstance(key, list) and len(key) == length and all(map(_storable, key))
     return key if fits else None

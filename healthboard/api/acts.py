@@ -20,7 +20,7 @@ from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.people import access
 from healthboard.refusals import NotFound
-from healthboard.repairs import brakes
+from healthboard.repairs import brakes, queries
 from healthboard.repairs.models import Pause
 
 router = Router(tags=["by hand"], throttle=[Throttle()])
@@ -61,11 +61,8 @@ def ask(request: HttpRequest, pk: Id, payload: more.ActIn) -> Any:
 
 
 def _pauses(request: HttpRequest) -> QuerySet[Pause]:
-    """Those in force: of the places that the person sees, and of the whole fleet; of an instance where they see it."""
-    see = access.seeing(request.auth)
-    rows = see(Pause.objects.all(), pool="") | Pause.objects.filter(account=None)
-    hidden = foreign.unseen(see, set(rows.filter(scope_kind="instance", ended_at=None).values_list("scope", flat=True)))
-    return rows.filter(ended_at=None, until__gt=clock.now()).exclude(scope_kind="instance", scope__in=hidden)
+    """Those in force that the person may know of."""
+    return queries.pauses(access.seeing(request.auth)).filter(ended_at=None, until__gt=clock.now())
 
 
 def _pause(row: Pause) -> dict[str, Any]:
@@ -98,4 +95,4 @@ def end_pause(request: HttpRequest, pause_id: Id) -> Any:
     if not _pauses(request).filter(pk=pause_id).exists():
         raise NotFound(f"There is no pause {pause_id} in force.")
     brakes.end_pause(pause_id, actor_of(request))
-    return _pause(Pause.objects.get(pk=pause_id))
+    return foreign.plain(access.seeing(request.auth), _pause(Pause.objects.get(pk=pause_id)))

@@ -25,7 +25,8 @@ from healthboard.fleet.models import Instance, Source
 from healthboard.fleet.sources import blind
 from healthboard.pages import page
 from healthboard.people import access
-from healthboard.repairs.models import Breaker, Pause, Repair, Switch
+from healthboard.repairs import queries
+from healthboard.repairs.models import Breaker, Repair, Switch
 
 HOURS, MOST_HOURS, MOST = 8, 168, 100
 FORMATS = ("text", "markdown")
@@ -149,7 +150,7 @@ def _paused(request: HttpRequest, cases: QuerySet[Case], now: datetime) -> Secti
         )
     elif switch is None or not switch.acting:
         rows.append(Row("Everything: this installation only observes", "/system/#switch"))
-    pauses = here(access.seeing(request.user), Pause).filter(ended_at=None, until__gt=now).order_by("until")
+    pauses = queries.pauses(access.seeing(request.user)).filter(ended_at=None, until__gt=now).order_by("until")
     rows += [
         Row(f"{p.scope_kind} {p.scope}".strip() + f", by {p.set_by}", "/system/#pauses", f"{p.reason}; ends", p.until)
         for p in pauses

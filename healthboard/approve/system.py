@@ -30,8 +30,8 @@ from healthboard.people import refused as refusals
 from healthboard.people import second as people_second
 from healthboard.people.models import Request
 from healthboard.policies import matching
-from healthboard.refusals import Invalid, Refusal
-from healthboard.repairs import brakes, budget, second
+from healthboard.refusals import Invalid, NotFound, Refusal
+from healthboard.repairs import brakes, budget, queries, second
 from healthboard.repairs.models import Breaker, Pause, Repair
 
 PAUSABLE = {"pool": Pool, "workload": Workload, "instance": Instance}
@@ -71,6 +71,8 @@ def _seen(request: HttpRequest) -> dict[str, Any]:
 def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
     now, policies, see = clock.now(), matching.snapshots(), access.seeing(request.user)
     pulses = {pulse.name: pulse for pulse in Pulse.objects.order_by("name")}
+    released = here(see, Breaker).filter(released_at__isnull=False).select_related("account")
+    pauses = queries.pauses(see).filter(ended_at=None, until__gt=now)
     sources = list(here(see, Source).select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
         source.blind = blind(source, now)
@@ -84,11 +86,8 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
         "notices": list(aws_notices.standing(here(see, AwsNotice)).select_related("account")[:50]),
         "pulses": _pulses(pulses, now),
         "breakers": _breakers(request, see, seen["asked"]),
-        "released": here(see, Breaker)
-        .filter(released_at__isnull=False)
-        .select_related("account")
-        .order_by("-released_at")[:5],
-        "pauses": here(see, Pause).filter(ended_at=None, until__gt=now).select_related("account").order_by("until"),
+        "released": foreign.rows(see, released.order_by("-released_at")[:5], "release_reason"),
+        "pauses": foreign.rows(see, pauses.order_by("until"), "reason"),
         "tagged": access.within(request.user, Instance.objects.filter(gone_at=None, paused_by_tag=True)).count(),
         "pools": _budgets(request, policies),
         "invariants": pulses.get("invariants"),
@@ -110,7 +109,7 @@ def _may(request: HttpRequest) -> dict[str, str | None]:
 
 
 def here(see: Callable[..., QuerySet[Any]], model: type[Any]) -> QuerySet[Any]:
-    """What concerns the places of a person (`access.seeing`); a pause or breaker of the whole fleet concerns everybody."""
+    """What concerns the places of a person (`access.seeing`); a breaker of the whole fleet concerns everybody."""
     rows = see(model.objects.all(), pool="")
     return rows | model.objects.filter(account=None) if model not in (Source, AwsNotice) else rows
 
@@ -262,4 +261,9 @@ def _paused(request: HttpRequest, kind: str, scope: str) -> dict[str, Any]:
 @page
 @require_POST
 def end_pause(request: HttpRequest, pk: int) -> HttpResponse:
-    return _do(request, "The pause is over.", lambda: brakes.end_pause(pk, actor_of(request)))
+    def act() -> None:
+        if not queries.pauses(access.seeing(request.user)).filter(pk=pk).exists():
+            raise NotFound(f"There is no pause {pk}.")  # a refusal would name a pool that the person does not see
+        brakes.end_pause(pk, actor_of(request))
+
+    return _do(request, "The pause is over.", act)

@@ -18,6 +18,7 @@ from healthboard import clock
 from healthboard.people.actors import Actor
 from healthboard.people.models import ApiToken, Grant, Role
 from healthboard.refusals import NotAllowed
+from healthboard.words import listing
 
 RECENT_S = 15 * 60
 AGAIN = "Log in again first: this needs a log-in not older than 15 minutes."
@@ -118,17 +119,18 @@ def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str
     if not grants:
         if Grant.objects.filter(~counting(), user=user).exists():
             return f"{user}'s last log-in by single sign-on is too long ago: log in there again."
-        return f"{user} has no role yet; an admin gives one."
+        return f"The log-in {user} has no role yet; an admin gives one."
     mine = [g for g in grants if g.role in roles]
     if not mine:
-        have = ", ".join(sorted({str(g.role) for g in grants}))
-        return f"To {words} takes the role {_either(roles)}; {user} is {have}."
+        have = sorted({str(g.role) for g in grants})
+        has = f"the {'role' if len(have) == 1 else 'roles'} {listing(have, most=len(have))}"
+        return f"To {words} takes the role {_either(roles)}; the log-in {user} has {has}."
     if not number and not region and not pool and verb not in EVERYWHERE:
         return None
     if any(_covers(g, number, region, pool) for g in mine):
         return None
     where = f"pool {pool}" if pool else " ".join(p for p in (number, region) if p) or "everything"
-    return f"{user} may {words} elsewhere, but not for {where}."
+    return f"The log-in {user} may {words} elsewhere, but not for {where}."
 
 
 def somewhere(user: Any, verb: str) -> bool:

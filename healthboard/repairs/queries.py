@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, NullIf
 
 from healthboard import spans
-from healthboard.repairs.models import Call, Occupancy, Repair, Step
+from healthboard.fleet import foreign
+from healthboard.fleet.models import Instance, Pool
+from healthboard.repairs.models import Call, Occupancy, Pause, Repair, Step
 from healthboard.repairs.states import CLOSED, State
 
 _WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_version__policy", "decision__case")
@@ -72,6 +75,24 @@ def occupied() -> dict[int, int]:
     for pool_id, units in rows:
         sums[pool_id] = sums.get(pool_id, 0) + units
     return sums
+
+
+def pauses(see: foreign.See) -> QuerySet[Pause]:
+    """Those that concern a person's places (`access.seeing`): of these, and of the whole fleet; of a pool or an instance
+    where they see it, since the pause names it."""
+    every = Pause.objects.all()
+    if foreign.sees_all(see):
+        return every
+    # a pause without account or region is of whatever has the name
+    place = {
+        "account": Coalesce(OuterRef("account"), F("account")),
+        "region": Coalesce(NullIf(OuterRef("region"), Value("")), F("region")),
+    }
+    pool = see(Pool.objects.all(), pool="name").filter(name=OuterRef("scope"), **place)
+    instance = see(Instance.objects.all()).filter(instance_id=OuterRef("scope"), **place)
+    named = Q(Exists(pool), scope_kind="pool") | Q(Exists(instance), scope_kind="instance")
+    rows = see(every, pool="") | every.filter(account=None)
+    return rows.filter(named | ~Q(scope_kind__in=("pool", "instance")))
 
 
 def as_dict(repair: Repair) -> dict[str, Any]:

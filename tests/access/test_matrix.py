@@ -66,7 +66,12 @@ def test_what_a_known_person_was_refused_is_on_record_once_and_strangers_write_n
         for who in ("anonymous", "viewer", "viewer"):
             table.ask(board, who, row, "resume")
         told = list(AuditRow.objects.filter(verb="request.refused").values_list("actor", "payload"))
-        assert told == [("viewer", {"reason": "To release the stop switch takes the role admin; viewer is viewer."})]
+        assert told == [
+            (
+                "viewer",
+                {"reason": "To release the stop switch takes the role admin; the log-in viewer has the role viewer."},
+            )
+        ]
         assert AuditRow.objects.count() == before + 1
         transaction.set_rollback(True)
 

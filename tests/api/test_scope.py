@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -34,6 +35,10 @@ def storm():
     step = factories.steps(repair, "drain")[0]
     step.note = said
     step.save()
+    place = {"account": theirs.account, "region": theirs.region}
+    factories.pause("instance", theirs.instance_id, **place)
+    factories.pause("pool", "train", reason=said[:255])
+    factories.breaker(released_at=factories.ago(60), released_by="admin", release_reason=said[:255])
     factories.audit("case.victims", said, by=WORKER, instance=mine, case_id=group.pk)
     return {
         "mine": mine,
@@ -47,7 +52,7 @@ def storm():
 
 def paths(storm):
     group, mine, repair = storm["group"].pk, storm["mine"], storm["repair"].pk
-    for path in ("/cases", "/repairs", "/instances", "/jobs", "/condemned"):
+    for path in ("/cases", "/repairs", "/instances", "/jobs", "/condemned", "/pauses"):
         yield path, {}
         yield path, {"format": "csv"}
     yield "/cases", {"instance": mine.instance_id}
@@ -85,6 +90,32 @@ def test_whether_a_foreign_instance_is_part_of_a_case_is_not_told(storm, calling
     assert calling("viewer").get("/cases", instance=storm["theirs"][1]).json()["items"] != []
 
 
+def test_a_pause_is_told_where_what_it_names_is_seen(calling, client):
+    """In the list, the hand-over and on the system page; who may not see it is not told its pool by ending it either."""
+    train, infer = factories.pool("train"), factories.pool("infer")
+    mine, theirs = factories.instance(train), factories.instance(infer)
+    for scope in (mine, theirs):
+        place = {"account": scope.account, "region": scope.region}
+        factories.pause("instance", scope.instance_id, reason=f"why {scope.instance_id}", **place)
+    there = factories.pool("train", region="eu-west-1")
+    factories.pause("pool", "train", reason="why train of eu", account=there.account, region=there.region)
+    factories.pause("pool", "train", reason="why train")
+    foreign = factories.pause("pool", "infer", reason="why infer")
+    factories.pause("workload", "llm-train", reason="why llm-train")
+    factories.pause("fleet", "", reason="why everything")
+    told = {f"why {scope}" for scope in (mine.instance_id, "train", "llm-train", "everything")}
+    more = {f"why {scope}" for scope in (theirs.instance_id, "infer", "train of eu")}
+    for scope, seen in (({}, told | more), ({"pool": "train", "region": train.region}, told)):
+        caller = calling("admin", **scope)
+        assert {row["reason"] for row in caller.get("/pauses").json()["items"]} == seen
+        client.force_login(caller.user)
+        for address in ("/system/", "/handover/"):
+            text = _text(client.get(address))
+            assert {why for why in told | more if re.search(rf"{why}\b(?! of)", text)} == seen, address
+    refused = client.post(f"/system/pauses/{foreign.pk}/end/")
+    assert refused.status_code == 404 and "pool infer" not in _text(refused)
+
+
 def test_a_decision_answers_without_names_too(storm, calling):
     case = factories.case(storm["more"])
     body = {
@@ -99,7 +130,7 @@ def test_pages_exports_and_bundles_of_a_scoped_person_name_none_either(storm, cl
     client.force_login(factories.person("operator", "wide"))
     addresses = [
         "/?tab=held&format=json", "/?tab=held&format=csv", "/?tab=waiting&format=json", "/?tab=held", "/?tab=waiting",
-        "/cases/?format=csv", "/cases/?format=json", "/cases/", "/repairs/?format=csv", "/repairs/", "/audit/", "/audit/?format=json", "/handover/", "/handover/?format=markdown",
+        "/cases/?format=csv", "/cases/?format=json", "/cases/", "/repairs/?format=csv", "/repairs/", "/audit/", "/audit/?format=json", "/handover/", "/handover/?format=markdown", "/system/",
         f"/cases/{storm['group'].pk}/", f"/cases/{storm['member'].pk}/", f"/repairs/{storm['repair'].pk}/",
         f"/instances/{storm['mine'].pk}/",
     ]  # fmt: skip

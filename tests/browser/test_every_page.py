@@ -10,6 +10,7 @@ from django.test import Client
 
 from healthboard.cases.models import Case
 from healthboard.people import grants
+from healthboard.repairs.models import Switch
 from tests.browser import axe
 from tests.browser.shots import pages
 from tests.pages.addresses import every
@@ -124,6 +125,18 @@ def test_no_page_is_wider_than_a_phone_or_breaks_its_policy(scene, visit):
                 ".slice(-3).map(e => e.outerHTML.slice(0, 120))"
             )
     assert wide == {}
+
+
+def test_on_a_phone_the_stop_switch_takes_no_row_of_its_own(scene, visit):
+    page = visit("admin", viewport={"width": 390, "height": 844})
+    for acting in (True, False):
+        Switch.objects.update(acting=acting)
+        page.goto("/system/")
+        last, state, stop = (page.locator(f".tabs-main {what}").bounding_box()
+                             for what in ("a:nth-last-of-type(2)", ".switch", ".stop-now"))  # fmt: skip
+        middle = stop["y"] + stop["height"] / 2
+        assert last["y"] < middle < last["y"] + last["height"], (acting, last, stop)
+        assert state["y"] < middle < state["y"] + state["height"], (acting, state, stop)
 
 
 def test_a_violation_of_the_policy_would_be_seen(people, visit):

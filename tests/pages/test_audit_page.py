@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -93,7 +94,11 @@ def test_an_export_without_rows_has_its_header_and_a_formula_is_guarded(home, lo
     assert ",'=cmd|" in _sent(client.get("/audit/?format=csv"))
 
 
-@pytest.mark.parametrize("said", ["case=²", "case=" + "9" * 5000, "repair=-1", "since=2026-13-45", "since=%00", "until=x", "after=!!", "after=WyJ4Il0"])  # fmt: skip
+#: a list in a list …, as the place to go on from
+DEEP = f"after={base64.urlsafe_b64encode(b'[' * 2900).decode()}"
+
+
+@pytest.mark.parametrize("said", ["case=²", "case=" + "9" * 5000, "repair=-1", "since=2026-13-45", "since=%00", "until=x", "after=!!", "after=WyJ4Il0", DEEP])  # fmt: skip
 def test_what_is_no_number_and_no_time_is_left_out(home, log_in, said):
     _told("case.opened")
     assert log_in("viewer").get(f"/audit/?{said}").status_code == 200

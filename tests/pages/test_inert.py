@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
+from django.contrib.auth.models import User
 
 from healthboard.inert import shown
+from healthboard.people import grants
 from tests import factories as make
 
 NASTY = "a\x1b[31mb\x07c\u202etxt.exe\u2066d\x7fe\x85f"
@@ -23,6 +27,20 @@ SEEN = "a␛[31mb␇c⟨202E⟩txt.exe⟨2066⟩d␡e⟨0085⟩f"
 )  # fmt: skip
 def test_each_character_that_turns_or_hides_is_replaced_and_no_other(text, seen):
     assert shown(text.encode()).decode() == seen
+
+
+@pytest.mark.parametrize("accepts", ["", "gzip"])
+@pytest.mark.parametrize("address", ["/admin/people/grant/", "/fleet/"])
+def test_a_page_that_got_longer_is_sent_to_its_end(log_in, accepts, address):
+    """Read as a browser does it: as many bytes as the header says."""
+    client = log_in("admin", "ada")
+    grants.sync(User.objects.get(username="ada"))  # lets admins into the admin's pages
+    answer = client.get(address, {"q": "\u202e" * 100}, headers={"Accept-Encoding": accepts})
+    assert answer.status_code == 200
+    sent = answer.content[: int(answer["Content-Length"])]
+    page = gzip.decompress(sent) if answer.get("Content-Encoding") == "gzip" else sent
+    assert "⟨202E⟩".encode() in page, "a page that nothing was replaced in proves nothing"
+    assert page.rstrip().endswith(b"</html>") and len(sent) == len(answer.content)
 
 
 def test_pages_show_them_and_files_keep_them(home, log_in):

@@ -90,6 +90,15 @@ def test_superusers_are_not_exempt():
     assert "has no role yet" in access.why_not(user, "view")
 
 
+def test_a_refusal_tells_a_log_in_from_a_role_of_the_same_name():
+    user = factories.person("operator", "operator")
+    assert access.why_not(user, "resume") == (
+        "To release the stop switch takes the role admin; the log-in operator has the role operator."
+    )
+    Grant.objects.create(user=user, role="viewer", pool="train")
+    assert access.why_not(user, "resume").endswith("the log-in operator has the roles operator and viewer.")
+
+
 def test_nobody_and_switched_off_people_may_nothing():
     assert access.why_not(AnonymousUser(), "view") == "Log in first."
     assert access.why_not(None, "view") == "Log in first."

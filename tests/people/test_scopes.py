@@ -138,7 +138,7 @@ def test_a_service_account_is_made_by_the_command_and_is_no_second_person(admin)
     )
     user = tokens.verify_api(out.getvalue().removesuffix("\n"))
     assert (user.username, user.service.purpose, user.has_usable_password()) == ("ci", "deploys", False)
-    assert access.why_not(user, "view") == "ci has no role yet; an admin gives one."
+    assert access.why_not(user, "view") == "The log-in ci has no role yet; an admin gives one."
     Grant.objects.create(user=user, role="approver")
     scene.policy(approvals=2)
     case = scene.asked()
