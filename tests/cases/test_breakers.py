@@ -291,7 +291,7 @@ def test_a_source_that_fails_and_sees_in_turn_opens_the_breaker_which_stays(time
     assert Notice.objects.filter(kind="breaker").count() == 1
     rounds(time, 40, lost_every=100)
     assert opened() == ["BLIND"], "latched, though it sees now"
-    brakes.release_breaker(row.pk, admin, "the throttling has ended")
+    two.release_breaker(row.pk, admin, "the throttling has ended")
     assert opened() == [], "what was before the release counts no more"
 
 
