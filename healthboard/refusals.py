@@ -52,3 +52,7 @@ class Held(Refusal):
     """A stop switch, breaker, pause, budget, owner or missing room stands against it."""
 
     status = 409
+
+
+class Withdrawn(Held):
+    """The word on which the irreversible step rests holds no more, and that passes by nothing but a person."""

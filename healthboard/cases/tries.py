@@ -6,12 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from healthboard import clock
 from healthboard.diagnosis.fault_classes import fault_class
 from healthboard.fleet.models import Instance
-from healthboard.repairs.models import Repair
+from healthboard.repairs import opening
+from healthboard.repairs.models import Call, Repair
 from healthboard.repairs.recipes import recipe
 from healthboard.repairs.states import CLOSED, OPEN, State
 
@@ -37,8 +38,9 @@ def ended(links: list[int]) -> int:
 
     One that was undone after it had changed something was a try as well: a fault that comes and goes has an end.
     """
-    counted = Q(state__in=[State.SUCCEEDED, State.FAILED]) | Q(state=State.CANCELLED, calls__isnull=False)
-    return _ended(links).filter(counted).distinct().count()
+    changed = Exists(Call.objects.filter(opening.changing(), repair=OuterRef("pk")))
+    counted = Q(state__in=[State.SUCCEEDED, State.FAILED]) | Q(changed, state=State.CANCELLED)
+    return _ended(links).filter(counted).count()
 
 
 def tried(instance: Instance) -> list[str]:

@@ -23,7 +23,7 @@ from healthboard.people.access import AGAIN, given, why_not, withdrawn
 from healthboard.people.actors import WORKER, Actor
 from healthboard.people.models import Request
 from healthboard.policies.models import PolicyVersion
-from healthboard.refusals import AlreadyDecided, Closed, Held, Invalid, NotAllowed, NotFound
+from healthboard.refusals import AlreadyDecided, Closed, Held, Invalid, NotAllowed, NotFound, Withdrawn
 from healthboard.repairs import brakes, budget, opening
 from healthboard.repairs.models import Call, Repair, Step
 from healthboard.repairs.states import CLOSED, MOVES, OPEN, State
@@ -187,7 +187,7 @@ def next_step(repair: Repair, name: str | None, *, note: str = "", skipped: bool
 
 def not_approved(repair: Repair) -> str | None:
     """Why the people's word that a repair rests on carries it no more, before it has changed anything; None while it does."""
-    if repair.automatic or repair.state not in (State.SCHEDULED, State.RUNNING) or repair.calls.exists():
+    if repair.automatic or repair.state not in (State.SCHEDULED, State.RUNNING) or opening.touched(repair):
         return None
     lasts = timedelta(seconds=float(repair.settings.get("expiry_s") or 0))
     until = max(repair.opened_at, repair.not_before) + lasts + opening.held_for(repair)
@@ -233,7 +233,8 @@ def intend(
     repair: Repair, *, service: str, operation: str, target: str, request: dict[str, Any], token: str = "",
     irreversible: bool = False,
 ) -> Call:  # fmt: skip
-    """Commit the intent of one changing call. Raises Held where the switch, a pause or a breaker stands against it.
+    """Commit the intent of one changing call. Raises Held where the switch, a pause or a breaker stands against it, and
+    Withdrawn where a person's word that the irreversible step rests on holds no more.
 
     The switch row is locked, so that after a thrown switch has committed no intent is committed.
     """
@@ -254,10 +255,11 @@ def intend(
         raise Held(held[0])
     if row.stop_asked_by and not undoing and (irreversible or not row.irreversible):
         raise Held(f"{row.stop_asked_by} asked to stop")
-    first = not undoing and not row.automatic and not row.calls.exists()
+    first = not undoing and not row.automatic and not opening.touched(row)
     turns = irreversible and not row.irreversible
     if (first or turns) and (gone := _withdrawn(row)):
-        raise Held(gone)  # the engine asks anew where nothing was changed; else it waits, and can be undone
+        # the engine puts the question anew where nothing was changed; else it stands, and a person is asked
+        raise Held(gone) if first else Withdrawn(gone)
     if turns:
         row.irreversible = True
         row.save(update_fields=["irreversible"])

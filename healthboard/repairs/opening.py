@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Q
+
 from healthboard import clock
 from healthboard.fleet.models import Workload
 from healthboard.policies import careful, windows
@@ -18,16 +20,19 @@ from healthboard.policies.reading import workloads_of
 from healthboard.policies.windows import Closed
 from healthboard.repairs.models import WORKLOAD, Repair
 
+#: outcomes of a call that may have had its effect: none yet, done, and where only reading back can tell
+MAY_HAVE_CHANGED = ("", "ok", "unknown")
+
 
 def closed(repair: Repair) -> Closed | None:
     """Why it may not begin now and when it may; None where it may."""
-    return windows.closed(_current(repair), clock.now())
+    return windows.closed(current(repair), clock.now())
 
 
 def tightened(repair: Repair) -> dict[str, Any]:
     """Its frozen settings where they are the more careful ones, else those of now: what waits for days may meet a stricter
     policy or another workload; what was decided is never loosened."""
-    return careful.tightened(repair.settings, _current(repair))
+    return careful.tightened(repair.settings, current(repair))
 
 
 def counting(repair: Repair, held: bool) -> dict[str, Any]:
@@ -47,7 +52,13 @@ def held_for(repair: Repair) -> timedelta:
 
 def touched(repair: Repair) -> bool:
     """Whether it has begun to change anything, or may have: from then on it is carried to its end."""
-    return bool(repair.facts.get("inherited_drain")) or repair.calls.exclude(service=WORKLOAD).exists()
+    return bool(repair.facts.get("inherited_drain")) or repair.calls.filter(changing()).exists()
+
+
+def changing(calls: str = "") -> Q:
+    """Calls that have changed something, or may have: neither what was only asked of a workload, nor what was not sent or
+    what AWS refused. `calls` leads to the calls (``""`` for a queryset of them, else ending in ``__``)."""
+    return Q(**{f"{calls}outcome__in": MAY_HAVE_CHANGED}) & ~Q(**{f"{calls}service": WORKLOAD})
 
 
 def kept(values: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +68,8 @@ def kept(values: dict[str, Any]) -> dict[str, Any]:
     return {**found, "words": windows.when(values)} if found else {}
 
 
-def _current(repair: Repair) -> dict[str, Any]:
+def current(repair: Repair) -> dict[str, Any]:
+    """The settings in force now, of the workloads of its case and of those that run there."""
     return settings_for(repair.instance, _workloads(repair)).values
 
 

@@ -72,8 +72,12 @@ def test_undone_before_anything_was_changed_is_no_try_and_after_it_is_one():
     on = broken()
     rows = [ended(on, state="CANCELLED") for _ in range(3)]
     assert tries.ended([on.pk]) == 0
+    first = factories.steps(rows[0], "checkpoint", last="DONE")[0]
+    factories.call(first, "Checkpoint", service="workload")
+    factories.call(first, outcome="AccessDeniedException")
+    assert tries.ended([on.pk]) == 0, "its workload was asked, and AWS refused: nothing was changed"
     for row in rows[:2]:
-        factories.call(factories.steps(row, "drain", last="DONE")[0])
+        factories.call(factories.steps(row, "drain", last="DONE")[0] if row != rows[0] else first)
     case = scene.read(on)
     assert case.state == "WAITING" and "2 repairs" in case.why_waiting
 

@@ -15,7 +15,7 @@ from healthboard.people.actors import Actor
 from healthboard.people.models import ApiToken, Grant
 from healthboard.refusals import Held
 from healthboard.repairs import lifecycle
-from healthboard.repairs.models import Call, Repair
+from healthboard.repairs.models import WORKLOAD, Call, Repair
 from tests import factories
 from tests.cases import scene
 from workers.repair import engine
@@ -126,6 +126,53 @@ def test_a_started_repair_that_changed_nothing_is_undone(monkeypatch):
     assert engine.advance(row.pk) == "closed: NOT_APPROVED"
     row.refresh_from_db()
     assert row.state == "CANCELLED" and not Call.objects.exists()
+
+
+#: calls that changed nothing: what was only asked of the workload, not sent, or refused by AWS
+NOTHING = [(WORKLOAD, "wait"), (WORKLOAD, "ok"), ("ecs", lifecycle.NOT_SENT), ("ecs", "AccessDeniedException")]
+
+
+def begun(row: Repair, service: str, outcome: str) -> Repair:
+    """Started, with one call that came to this."""
+    held = lifecycle.claim(row.pk, engine.worker_name())
+    assert lifecycle.start(held, "checkpoint") is None
+    target = row.instance.instance_id
+    call = lifecycle.intend(held, service=service, operation="Asked", target=target, request={})
+    lifecycle.answered(held, call, outcome)
+    return held
+
+
+@pytest.mark.parametrize(("service", "outcome"), NOTHING)
+def test_a_call_that_changed_nothing_carries_no_word_on(service, outcome):
+    user = factories.person("operator", "olga")
+    held = begun(approved(factories.actor(user)), service, outcome)
+    gone(user)
+    drain = {"service": "ecs", "operation": "UpdateContainerInstancesState", "target": "i-1", "request": {}}
+    with pytest.raises(Held, match="olga, whose word"):
+        lifecycle.intend(held, **drain)
+    lifecycle.settle(held, wait=timedelta(seconds=-1))
+    assert engine.advance(held.pk) == "closed: NOT_APPROVED"
+    assert Repair.objects.get(pk=held.pk).state == "CANCELLED"
+    assert not Call.objects.exclude(operation="Asked").exists(), "nothing was drained and nothing launched"
+
+
+@pytest.mark.parametrize(("service", "outcome"), NOTHING)
+def test_nor_does_it_start_again_much_later(seen, service, outcome):
+    held = begun(approved(factories.actor(factories.person("operator"))), service, outcome)
+    lifecycle.put_off(held, "a window closed")
+    seen.turn(float(held.settings["expiry_s"]) + 31)
+    assert engine.advance(held.pk) == "closed: NOT_APPROVED"
+    assert Repair.objects.get(pk=held.pk).outcome_why.startswith("It was approved at")
+
+
+@pytest.mark.parametrize("outcome", ["", "ok", "unknown"])
+def test_what_has_begun_to_change_something_goes_on_to_the_irreversible_step(outcome):
+    user = factories.person("operator", "olga")
+    held = begun(approved(factories.actor(user)), "ecs", outcome)
+    gone(user)
+    assert lifecycle.not_approved(held) is None
+    with pytest.raises(lifecycle.IllegalMove):
+        lifecycle.put_off(held, "a window closed")
 
 
 def test_a_word_that_holds_is_carried_out(monkeypatch):

@@ -19,12 +19,15 @@ from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.correlate import Bounds, Group, Subject, correlate
 from healthboard.fleet.models import Account
 from healthboard.people.actors import WORKER
+from healthboard.repairs import opening
 from healthboard.repairs.models import Breaker
 from workers import pulse
 from workers.decide import subjects
 from workers.decide.subjects import Place
 
 BOUNDS = Bounds()
+#: from a case to the calls of its repairs
+CALLS = "decisions__repair__calls__"
 #: states of a case that a group may hold
 HOLDABLE = (State.WAITING, State.DECIDED, State.SNOOZED)
 
@@ -41,7 +44,7 @@ def look() -> list[Group]:
         # a release consumes its members' evidence in every scope, else the next scope would hold them at once: only
         # later cases count again
         .exclude(parent__resolution=Resolution.RELEASED)
-        .annotate(changed_by_us_at=Min("decisions__repair__calls__intended_at"))
+        .annotate(changed_by_us_at=Min(f"{CALLS}intended_at", filter=opening.changing(CALLS)))
         .select_related("instance__account", "instance__pool", "instance__cluster", "account")
         .prefetch_related("workloads", "instance__tasks")
     )

@@ -17,7 +17,7 @@ from healthboard.fleet import gaps
 from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind, why_watching
-from healthboard.refusals import Held
+from healthboard.refusals import Held, Withdrawn
 from healthboard.repairs import brakes, lifecycle, opening
 from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe
 from healthboard.repairs.states import State
@@ -106,6 +106,9 @@ def _asked(run: Run) -> Wait | None:
         run.forget()
         run.stands()
         return _ends(run, Wait(15, f"AWS does not answer: {trouble}"))
+    except Withdrawn as gone:
+        untroubled(run)
+        return _take(run, _without_word(run, gone))
     except Held as held:
         untroubled(run)
         return Wait(10, held.message)
@@ -114,6 +117,14 @@ def _asked(run: Run) -> Wait | None:
         run.goes_on()
         untroubled(run)
     return wait
+
+
+def _without_word(run: Run, gone: Withdrawn) -> Ask:
+    """Its machine stands drained and would do so for ever: the word comes back by nothing but a person."""
+    if run.repair.step == "deregister":  # the machine has ended: there is nothing to go back to
+        return Ask(gone.message, (leave._AGAIN, leave._choice("leave", "Leave it so")))
+    more = "Undo it and decide anew, or try again once the word counts again."
+    return Ask(f"Not carried to its end: {gone.message} {more}", (leave._AGAIN, leave._UNDO))
 
 
 def _ends(run: Run, wait: Wait) -> Wait:

@@ -19,7 +19,7 @@ from healthboard.fleet import aws_answers
 from healthboard.fleet.models import Instance
 from healthboard.policies.reading import Reread, reread
 from healthboard.refusals import Held
-from healthboard.repairs import lifecycle
+from healthboard.repairs import lifecycle, opening
 from healthboard.repairs.models import Call, Repair, Step
 from workers.repair.look import Look, look_at
 
@@ -116,7 +116,7 @@ class Run:
     def calls(self, operation: str, *, target: str | None = None, **request: Any) -> list[Call]:
         """Calls of this repair that may have had an effect, oldest first."""
         rows = self.repair.calls.filter(operation=operation, target=target or self.instance.instance_id)
-        return [c for c in rows if c.outcome in ("", "ok", "unknown") and request.items() <= c.request.items()]
+        return [c for c in rows if c.outcome in opening.MAY_HAVE_CHANGED and request.items() <= c.request.items()]
 
     def settling(self, calls: list[Call], seconds: float = 60) -> bool:
         """True while an earlier call may still be on its way into what Describe shows."""
