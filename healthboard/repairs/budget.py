@@ -18,6 +18,9 @@ from healthboard.repairs.states import OPEN
 
 #: what two people allow one repair: a unit more than may be out
 OVER = "over_budget"
+#: how it begins what a repair waits for: the budget, which two people may pass, or another repair, where its machine is
+#: out already and takes no unit
+FULL, OUT_ALREADY = "Budget of", "Out already"
 #: actions that take nothing out of service
 FREE = ("DIAGNOSE", "RETURN")
 
@@ -124,8 +127,10 @@ def take(repair: Repair, values: dict[str, Any]) -> str | None:
         units, note = 1, OVER
     else:
         names = ", ".join((*seen.ours, *seen.others)[:6])
-        more = f"; two people allowed one more, but {over}" if not already_out and over else ""
-        return f"Budget of {pool.name}: {seen.out} of {seen.allowed} allowed are out ({names}){more}"
+        out = f"{seen.out} of {seen.allowed} allowed are out ({names})"
+        if already_out:
+            return f"{OUT_ALREADY}: of {pool.name} {out}, and until no other repair runs there none begins on such a machine"
+        return f"{FULL} {pool.name}: {out}{f'; two people allowed one more, but {over}' if over else ''}"
     floor = int(values.get("minimum_healthy") or 0)
     if units and seen.serving - 1 < floor:  # also where members are missing altogether, which are nobody's out
         return f"Keep serving: {seen.serving} instances of {pool.name} serve, and {floor} must stay"

@@ -24,7 +24,7 @@ from healthboard.people.actors import WORKER, Actor
 from healthboard.people.models import Request
 from healthboard.policies.models import PolicyVersion
 from healthboard.refusals import AlreadyDecided, Closed, Held, Invalid, NotAllowed, NotFound, Withdrawn
-from healthboard.repairs import brakes, budget, opening
+from healthboard.repairs import agreement, brakes, budget, opening
 from healthboard.repairs.models import Call, Repair, Step
 from healthboard.repairs.states import CLOSED, MOVES, OPEN, State
 from healthboard.wake import wake
@@ -197,9 +197,7 @@ def not_approved(repair: Repair) -> str | None:
 
 
 def _withdrawn(row: Repair) -> str | None:
-    at = row.instance
-    place = {"account": at.account, "region": at.region, "pool": row.pool.name if row.pool else ""}
-    return withdrawn(row.facts.get("words", ()), **place)
+    return withdrawn(row.facts.get("words", ()), **agreement.place(row))
 
 
 @transaction.atomic
@@ -322,7 +320,7 @@ def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
     """Stand still and wait for a person, with the choices that there are; where nothing was changed yet, without a unit
     of the budget, which others may use meanwhile (see `take_again`)."""
     row = _locked(repair)
-    row.facts = {**row.facts, "choices": choices}
+    row.facts = {**row.facts, "choices": choices, "agreed": []}
     if row.state == State.RUNNING and not opening.touched(row):
         row.facts |= opening.counting(row, True)
         budget.give_back(row)
@@ -433,9 +431,10 @@ def ask_stop(repair_id: int, *, actor: Actor) -> None:
 
 
 @transaction.atomic
-def answer(repair_id: int, *, actor: Actor, choice: str, reason: str, second: Actor | None = None) -> None:
+def answer(repair_id: int, *, actor: Actor, choice: str, reason: str, second: Actor | None = None) -> int:
     """A person's answer to a repair that asks; `choice` is a key of `facts["choices"]`. `second`: the one who confirmed
-    what takes two people (see `repairs.second`)."""
+    what takes two people (see `repairs.second`). Returns how many more people must choose the same before it is carried
+    out: 0 where it is."""
     row = _for_person(repair_id, actor, "decide")
     if row.state != State.ASKING:
         raise Closed("This repair does not wait for an answer any more.")
@@ -445,14 +444,20 @@ def answer(repair_id: int, *, actor: Actor, choice: str, reason: str, second: Ac
     if not reason.strip():
         raise Invalid("Say why.")
     needs = known[choice].get("needs", "decide")
-    facts = {**row.facts, "answer": choice, "choices": []}
+    facts = {**row.facts, "answer": choice, "choices": [], "agreed": []}
     if needs != "decide":
         if second is None or second.user is None or second.user.pk == actor.user.pk:
             raise NotAllowed("This takes two people: ask for it, and another person confirms it.")
         _for_person(repair_id, second, needs)
         if not second.recent:
             raise NotAllowed(AGAIN, again=True)
-        facts["words"] = [*facts.get("words", []), _word(actor, "decide"), _word(second, needs)]
+        told = [{**word, "exception": choice} for word in (_word(actor, "decide"), _word(second, needs))]
+        facts["words"] = [*facts.get("words", []), *told]
+    elif choice in agreement.HEAVIER:
+        told, more = _agree(row, actor, choice, f"{known[choice]['title']} – {reason}")
+        if more:
+            return more
+        facts["words"] = [*facts.get("words", []), *told]
     who = f"{actor.name} and {second.name}" if second else actor.name
     people_second.drop(f"repair:{row.pk}", f"answered by {who}", actor=second or actor)
     exception = needs != "decide" or choice in ("dead_host", "unkillable")
@@ -469,6 +474,7 @@ def answer(repair_id: int, *, actor: Actor, choice: str, reason: str, second: Ac
         subject=f"{_words(row)}: {known[choice]['title']}, by {who}",
     )  # fmt: skip
     wake("workers.repair.advance", row.pk)
+    return 0
 
 
 @transaction.atomic
@@ -539,8 +545,21 @@ def _tell_asking(row: Repair, why: str, choices: list[dict[str, str]]) -> None:
     )  # fmt: skip
 
 
-def _word(actor: Actor, verb: str) -> dict[str, Any]:
-    return given(actor.user, actor.name, verb, getattr(actor.token, "pk", None))
+def _word(actor: Actor, verb: str, group: str = "") -> dict[str, Any]:
+    return given(actor.user, actor.name, verb, getattr(actor.token, "pk", None), group)
+
+
+def _agree(row: Repair, actor: Actor, choice: str, why: str) -> tuple[list[dict[str, Any]], int]:
+    """The words of all who have chosen it with this person, and how many more it takes; kept until it takes none."""
+    if reason := agreement.why_not(row, actor.user, choice):
+        raise NotAllowed(reason)
+    before, (people, group) = agreement.agreed(row, choice), agreement.needed(row, choice)
+    told = [*before, {**_word(actor, "second" if before else "decide", group), "choice": choice}]
+    if more := max(people - len(told), 0):
+        row.facts = {**row.facts, "agreed": told}
+        row.save(update_fields=["facts"])
+        _audit(row, "repair.agreed", f"{actor.name}, {len(told)} of {people}: {why}", actor, choice=choice)
+    return told, more
 
 
 def _words(row: Repair) -> str:

@@ -18,9 +18,9 @@ from healthboard.people.actors import Actor
 from healthboard.people.models import Request
 from healthboard.people.second import KINDS
 from healthboard.policies import matching
-from healthboard.policies.reading import workloads_of
 from healthboard.refusals import Closed, Invalid, NotFound, Refusal
-from healthboard.repairs import brakes, lifecycle
+from healthboard.repairs import brakes, budget, lifecycle
+from healthboard.repairs.agreement import editors, place
 from healthboard.repairs.models import Breaker, Repair
 from healthboard.repairs.states import State
 
@@ -49,7 +49,7 @@ def ask_answer(repair_id: int, *, actor: Actor, choice: str, reason: str) -> Req
             raise Invalid(f"Choose one of: {', '.join(offered) or 'nothing'}.")
         asked = second.ask(
             choice, f"repair:{row.pk}", actor=actor, reason=reason, what=f"{offered[choice]['title']}: {row}"[:255],
-            seen=question(row), **_place(row),
+            seen=question(row), **place(row),
         )  # fmt: skip
         tell(asked, link=f"/repairs/{row.pk}/", thread=lifecycle.thread(row))
         return asked
@@ -59,18 +59,25 @@ def ask_over_budget(repair_id: int, *, actor: Actor, reason: str) -> Request:
     """Ask that one repair, which waits for its pool's budget, may start all the same."""
     with on_record(f"repair:{repair_id}", actor), transaction.atomic():
         row = _repair(repair_id)
+        _takes_a_unit(row)
         if not waits_for_budget(row):
             raise Closed("This repair does not wait for the budget of its pool.")
         asked = second.ask(
             "over_budget", f"repair:{row.pk}", actor=actor, reason=reason,
-            what=f"Start over the budget of {row.pool}: {row}"[:255], **_place(row),
+            what=f"Start over the budget of {row.pool}: {row}"[:255], **place(row),
         )  # fmt: skip
         tell(asked, link=f"/repairs/{row.pk}/", thread=lifecycle.thread(row))
         return asked
 
 
 def waits_for_budget(row: Repair) -> bool:
-    return row.state == State.SCHEDULED and row.pool_id is not None and row.why_waiting.startswith("Budget of")
+    return row.state == State.SCHEDULED and row.pool_id is not None and row.why_waiting.startswith(budget.FULL)
+
+
+def _takes_a_unit(row: Repair) -> None:
+    """Refuse what could never be used: a machine that is out already waits for the other repair, and takes no unit."""
+    if row.why_waiting.startswith(budget.OUT_ALREADY):
+        raise Closed("Its machine is out already and takes no unit: it starts once no other repair runs in its pool.")
 
 
 def confirm(row: Request, *, actor: Actor) -> None:
@@ -85,6 +92,7 @@ def confirm(row: Request, *, actor: Actor) -> None:
     stands = question(repair) if row.kind != "over_budget" else ""
     asker = second.check(row, actor, editors=editors(repair), seen=stands, requesters=requesters(repair))
     if row.kind == "over_budget":
+        _takes_a_unit(repair)
         lifecycle.allow_over_budget(repair, request=row, asker=asker, second=actor)
     else:
         lifecycle.answer(repair.pk, actor=asker, choice=row.kind, reason=row.reason, second=actor)
@@ -119,12 +127,6 @@ def why_not(row: Request, user: Any) -> str | None:
     return second.why_not(row, user, editors=editors(repair), requesters=requesters(repair))
 
 
-def editors(repair: Repair) -> set[int]:
-    """Who last edited the policies in force: those that it was decided under, and those that match now."""
-    found = matching.settings_for(repair.instance, workloads_of(repair.instance)).versions
-    return {v.saved_by_id for v in (*found, repair.policy_version) if v is not None and v.saved_by_id}
-
-
 def editors_of_breaker(breaker: Breaker) -> set[int]:
     by_kind = {breaker.scope_kind: breaker.scope}
     target = matching.Target(
@@ -136,8 +138,10 @@ def editors_of_breaker(breaker: Breaker) -> set[int]:
 
 
 def requesters(repair: Repair) -> set[str]:
-    """Whoever asked for the repair; a machine's proposal has no requester."""
-    return set() if repair.automatic else {repair.requested_by}
+    """Whoever asked for the repair as it is: all who approved it, or chose to go further. A machine's proposal has no
+    requester. Who allowed an exception asked for no repair."""
+    gave = {word["name"] for word in repair.facts.get("words") or () if not word.get("exception")}
+    return gave if repair.automatic else {repair.requested_by, *gave}
 
 
 def question(repair: Repair) -> str:
@@ -179,8 +183,3 @@ def _repair(repair_id: int) -> Repair:
     if row is None:
         raise NotFound(f"There is no repair {repair_id}.")
     return row
-
-
-def _place(row: Repair) -> dict[str, Any]:
-    at = row.instance
-    return {"account": at.account, "region": at.region, "pool": row.pool.name if row.pool else ""}

@@ -17,7 +17,7 @@ from healthboard.fleet import foreign
 from healthboard.people import access
 from healthboard.people.web import actor_of
 from healthboard.refusals import Invalid, NotFound, Refusal
-from healthboard.repairs import queries, second, waiting
+from healthboard.repairs import agreement, queries, second, waiting
 from healthboard.repairs.history import expect
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
@@ -112,7 +112,14 @@ def _choices(request: HttpRequest, found: Repair) -> list[dict[str, Any]]:
         return []
     offered = found.facts.get("choices") or []
     why = _may(request, "decide", found)  # what takes a second person is asked for by whoever may decide
-    return [{**choice, "why_not": why} for choice in offered]
+    return [
+        {
+            **choice,
+            "why_not": why or agreement.why_not(found, request.user, choice["key"]),
+            "people": agreement.said(found, choice["key"]),
+        }
+        for choice in offered
+    ]
 
 
 def _may(request: HttpRequest, verb: str, found: Repair) -> str | None:
@@ -142,16 +149,17 @@ def answer(request: HttpRequest, pk: int) -> HttpResponse:
     choice, reason = request.POST.get("choice", ""), request.POST.get("reason", "")
     if not choice:
         return _refused(request, pk, Invalid("Choose one of the answers."))
-    two = choice in second.KINDS
+    two, more = choice in second.KINDS, 0
     try:
         if two:
             _find(request, pk)
             second.ask_answer(pk, actor=actor_of(request), choice=choice, reason=reason)
         else:
-            lifecycle.answer(pk, actor=actor_of(request), choice=choice, reason=reason)
+            more = lifecycle.answer(pk, actor=actor_of(request), choice=choice, reason=reason)
     except Refusal as refusal:
         return _refused(request, pk, refusal)
-    return _done(request, pk, "Asked for: another person confirms it." if two else "Answered.")
+    said = "Asked for: another person confirms it." if two else "Answered."
+    return _done(request, pk, f"Your answer counts; {more} more must choose the same." if more else said)
 
 
 @pages.page

@@ -13,7 +13,7 @@ from healthboard import clock, words
 from healthboard.fleet.models import Instance
 from healthboard.fleet.seeing import why_blind
 from healthboard.policies import windows
-from healthboard.repairs import brakes
+from healthboard.repairs import brakes, budget
 from healthboard.repairs.models import Pause, Repair
 from healthboard.repairs.recipes import STEPS, TOUCHABLE
 from healthboard.repairs.states import OPEN, State
@@ -31,6 +31,7 @@ NEXT = {
         "It goes on when one of them is back; two people may let one repair start over the budget.",
         "/system/#budgets",
     ),
+    "turn": ("It begins by itself once the other repair is over.", ""),
     "blind": ("It goes on by itself once the source tells again.", "/system/#sources"),
     "owner": ("Nothing is to be done here.", ""),
     "policy": ("An admin may change the policy.", ""),
@@ -51,8 +52,8 @@ SOURCE = "The source"
 #: how a sentence of the brakes, the budget or the engine begins -> its kind
 _BEGINS = (
     ("The stop switch", "switch"), ("Acting is", "switch"), ("Paused by a healthboard:pause", "tag"),
-    ("Paused by", "pause"), ("Breaker", "breaker"), ("Budget of", "budget"), ("One zone", "budget"),
-    ("Keep serving", "budget"), (SOURCE, "blind"), ("AWS does not answer", "aws"),
+    ("Paused by", "pause"), ("Breaker", "breaker"), (budget.FULL, "budget"), ("One zone", "budget"),
+    (budget.OUT_ALREADY, "turn"), ("Keep serving", "budget"), (SOURCE, "blind"), ("AWS does not answer", "aws"),
     ("Not idle", "idle"), ("In a blackout", "window"), ("Outside the maintenance", "window"),
     ("waiting for a look at all instances", "breadth"),
 )  # fmt: skip

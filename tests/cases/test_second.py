@@ -11,13 +11,15 @@ from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.cases import groups, invariants, second
 from healthboard.cases.models import Case
+from healthboard.fleet.models import Instance
 from healthboard.people import second as people_second
+from healthboard.people.access import given
 from healthboard.people.models import Grant, Request
 from healthboard.people.web import AUTH_AT
 from healthboard.policies import versions
 from healthboard.policies.models import Policy
 from healthboard.refusals import AlreadyDecided, Closed, Held, Invalid, NotAllowed, NotFound
-from healthboard.repairs import lifecycle
+from healthboard.repairs import lifecycle, waiting
 from healthboard.repairs import second as repairs
 from healthboard.repairs.models import Breaker, Repair
 from tests import factories
@@ -74,6 +76,27 @@ def test_nor_what_concerns_a_repair_that_they_asked_for(asking, asked, approver)
     Repair.objects.filter(pk=asking.pk).update(automatic=False, requested_by="anna")
     with pytest.raises(NotAllowed, match="You asked for the repair"):
         second.confirm(asked.pk, actor=approver)
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_nor_does_anybody_whose_word_the_repair_rests_on(asking, asked, approver, automatic):
+    """One of several approvers, or who chose to replace what was begun by itself."""
+    word = given(approver.user, "anna", "decide")
+    facts = {**asking.facts, "words": [word, given(None, "otto", "decide")]}
+    Repair.objects.filter(pk=asking.pk).update(automatic=automatic, requested_by="otto", facts=facts)
+    with pytest.raises(NotAllowed, match="You asked for the repair"):
+        second.confirm(asked.pk, actor=approver)
+
+
+def test_who_confirmed_one_exception_may_confirm_the_next(asking, asked, operator, approver):
+    second.confirm(asked.pk, actor=approver)
+    asking.refresh_from_db()
+    assert [word["name"] for word in asking.facts["words"]] == ["olga", "anna"]
+    choices = [{"key": "force_tasks", "title": "Give them up", "needs": "terminate_first"}]
+    Repair.objects.filter(pk=asking.pk).update(state="ASKING", facts={**asking.facts, "choices": choices})
+    later = repairs.ask_answer(asking.pk, actor=operator, choice="force_tasks", reason="stuck")
+    second.confirm(later.pk, actor=approver)
+    assert "force_tasks" in Repair.objects.get(pk=asking.pk).allowed
 
 
 def test_nor_does_the_last_editor_of_the_policy_in_force(asking, asked, approver, admin):
@@ -303,6 +326,21 @@ def test_over_the_budget_without_two_people_is_a_broken_invariant(full, operator
 def test_it_is_not_asked_for_what_does_not_wait_for_the_budget(time, operator):
     with pytest.raises(Closed):
         repairs.ask_over_budget(factories.repair(scene.machine(), state="RUNNING").pk, actor=operator, reason="x")
+
+
+def test_nor_for_a_machine_that_is_out_already_which_takes_no_unit(full, operator, approver):
+    asked = repairs.ask_over_budget(full.pk, actor=operator, reason="the job is due")
+    Instance.objects.filter(pk=full.instance_id).update(agent_connected=False)
+    row = start(full.instance)
+    assert row.why_waiting.startswith("Out already: of solo 2 of 1 allowed are out"), row.why_waiting
+    [told] = [w for w in waiting.waiting_for(row.instance, None, row) if w.kind == "turn"]
+    assert "two people" not in told.then
+    with pytest.raises(Closed, match="takes no unit"):
+        second.confirm(asked.pk, actor=approver)
+    people_second.drop(f"repair:{row.pk}", "for this test", actor=operator)
+    with pytest.raises(Closed, match="takes no unit"):
+        repairs.ask_over_budget(row.pk, actor=operator, reason="the job is due")
+    assert not repairs.waits_for_budget(row)
 
 
 @pytest.mark.parametrize(
