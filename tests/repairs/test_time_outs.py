@@ -254,6 +254,6 @@ def test_the_ladder_climbs_to_another_host_by_a_persons_word_only(time):
     scene.shows(run.instance, "XID_79", gpu=gpu.uuid)
     scene.lost(run.instance, gpu.uuid)
     assert run.reading.assessment.verdict == "HARDWARE" and run.repair.automatic
-    engine._climb(run, "the fault is still there")
+    engine.climb(run, "the fault is still there")
     run.repair.refresh_from_db()
     assert (run.repair.state, run.repair.action) == ("ASKING", "REBOOT")
