@@ -150,6 +150,19 @@ def require(actor: Actor, verb: str, *, account: Any = None, region: str = "", p
         raise NotAllowed("Only a person may do this.")
     if reason := why_not(actor.user, verb, account=account, region=region, pool=pool):
         raise NotAllowed(reason)
+    _require_recent(actor, verb)
+
+
+def require_somewhere(actor: Actor, verb: str) -> None:
+    """`require` before it is known for which places: raise NotAllowed unless the person may in at least one."""
+    if not actor.is_person:
+        raise NotAllowed("Only a person may do this.")
+    if not somewhere(actor.user, verb):
+        raise NotAllowed(why_not(actor.user, verb) or f"{actor.user} may not {VERBS[verb][1]}.")
+    _require_recent(actor, verb)
+
+
+def _require_recent(actor: Actor, verb: str) -> None:
     if verb in RECENT and not actor.recent:
         raise NotAllowed(AGAIN, again=True)
 

@@ -1,8 +1,8 @@
 """Policies as YAML, so that they can live in git: export, and apply under a person's name.
 
 ``{"version": 1, "policies": [{"name", "default"?, "enabled"?, "match"?: {account, region, cluster, pool, workload,
-tags}, "settings"?: {…}}]}``. Durations are seconds or texts such as ``5 min``; shares are fractions. Policies that the
-file does not name are left alone.
+tags}, "settings"?: {…}}]}``, without YAML's aliases. Durations are seconds or texts such as ``5 min``; shares are
+fractions. Policies that the file does not name are left alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 from django.db import transaction
 
+from healthboard.people import access
 from healthboard.people.actors import Actor
-from healthboard.policies import versions, words
+from healthboard.policies import strict_yaml, versions, words
 from healthboard.policies.fields import BY_NAME
 from healthboard.policies.form_fields import parse_duration, parse_lines
 from healthboard.policies.matching import MATCH_KEYS
@@ -52,8 +53,11 @@ def _row(policy: Policy) -> dict[str, Any]:
 def apply(text: str, *, actor: Actor, reason: str, dry_run: bool = False) -> list[str]:
     """Save every policy of the file that differs; all or none. Returns a sentence per change.
 
-    Raises Invalid with one line that names the policy and what is wrong, or NotAllowed.
+    Raises Invalid with one line that names the policy and what is wrong, or NotAllowed: for who may edit no policy at
+    all before the file is read.
     """
+    if actor.is_person:
+        access.require_somewhere(actor, "policy")
     rows = _read(text)
     said: list[str] = []
     try:
@@ -81,10 +85,7 @@ def read(text: str) -> list[dict[str, Any]]:
 def _read(text: str) -> list[dict[str, Any]]:
     if len(text) > MOST:
         raise Invalid("The file is larger than 1 MiB.")
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Invalid("This is no YAML: " + " ".join(str(error).split())) from None
+    data = strict_yaml.load(text)
     if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(data.get("policies"), list):
         raise Invalid("The file must hold version: 1 and a list of policies.")
     if unknown := sorted(map(str, set(data) - {"version", "policies"})):
@@ -94,6 +95,8 @@ def _read(text: str) -> list[dict[str, Any]]:
         if not isinstance(row, dict) or not isinstance(row.get("name"), str) or not row["name"].strip():
             raise Invalid(f"Policy {number} has no name.")
         name = row["name"]
+        if len(name) > _longest("name"):
+            raise Invalid(f"Policy {number}: the name is longer than {_longest('name')} characters.")
         if unknown := sorted(map(str, set(row) - set(KEYS))):
             raise Invalid(f"{name}: there is no {unknown[0]}; use {', '.join(KEYS)}.")
         for key, kind in (("match", dict), ("settings", dict), ("enabled", bool), ("default", bool)):
@@ -111,11 +114,11 @@ def _apply(row: dict[str, Any], actor: Actor, reason: str) -> list[str]:
     policy, name = _filled(row), row["name"]
     stored = Policy.objects.filter(pk=policy.pk).first() if policy.pk else None
     before = versions.data_of(stored) if stored else {}
-    changed = words.changes(before, versions.data_of(policy))
     try:
         versions.save(policy, actor=actor, reason=reason)
     except Refusal as refusal:
         raise type(refusal)(f"{name}: {refusal.message}", **refusal.details) from None
+    changed = words.changes(before, versions.data_of(policy))  # only now is it known to be made of what words take
     if not changed:
         return []
     return [f"{name}: {change}" for change in (changed if before else ["made", *changed])]
@@ -137,17 +140,29 @@ def _filled(row: dict[str, Any]) -> Policy:
     tags = match.get("tags") or {}
     if not isinstance(tags, dict):
         raise Invalid(f"{name}: tags are not a list of names and values.")
-    policy.tags = {str(k): str(v) if v is not None else "" for k, v in tags.items()}
+    policy.tags = {key: _tag(name, key, value) for key, value in tags.items()}
     policy.settings = {key: _setting(name, key, value) for key, value in row.get("settings", {}).items()}
     return policy
 
 
 def _text(name: str, key: str, value: Any) -> str:
-    if isinstance(value, int) and key == "account":
+    if isinstance(value, int) and not isinstance(value, bool) and key == "account":
         value = f"{value:012d}"  # YAML reads an account without quotes as a number
-    if not isinstance(value, str) or len(value) > 255:
+    if not isinstance(value, str):
         raise Invalid(f"{name}: {key} is not a text.")
+    if len(value) > _longest(key):
+        raise Invalid(f"{name}: {key} is longer than {_longest(key)} characters.")
     return value
+
+
+def _longest(column: str) -> int:
+    return Policy._meta.get_field(column).max_length
+
+
+def _tag(name: str, key: str, value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        raise Invalid(f"{name}: the tag {key[:128]} takes one text.")
+    return "" if value is None else str(value)
 
 
 def _setting(name: str, key: str, value: Any) -> Any:

@@ -187,6 +187,40 @@ def test_policies_are_applied_by_an_admin_who_logged_in_lately_and_by_no_token(c
     assert ApiToken.objects.exists()
 
 
+def test_policies_are_not_even_read_for_who_may_edit_none(calling, client, sick):
+    admin = make.person("admin")
+    read = tokens.issue_api(admin, actor=make.actor(admin), scope="read")
+
+    def as_reader(text):
+        return client.post(
+            "/api/v1/policies/apply", json.dumps({"yaml": text}), content_type="application/json",
+            HTTP_AUTHORIZATION=f"Bearer {read}",
+        )  # fmt: skip
+
+    for text in ("version: 1\npolicies: []", "]["):
+        refused = calling("viewer")("post", "/policies/apply", {"yaml": text}), as_reader(text)
+        assert [answer.status_code for answer in refused] == [403, 403]
+        assert "role admin" in refused[0].json()["detail"] and "another scope" in refused[1].json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        (YAML.replace("pool: train", "tags: {a: &a [x], b: *a}"), "aliases such as *a"),
+        (YAML.replace("pool: train", "tags: {a: {b: [c]}}"), "the tag a takes one text"),
+        (YAML.replace("tries_24h: 1", "undo_s: [1]"), "must be a whole number of seconds"),
+        (YAML.replace("tries_24h: 1", 'approver_group: "\\ud800"'), "cannot be stored"),
+    ],
+)
+def test_what_is_no_policy_is_unprocessable(client, sick, text, words):
+    client.force_login(make.person("admin"))
+    session = client.session
+    session["auth_at"] = clock.now().isoformat()
+    session.save()
+    answer = client.post("/api/v1/policies/apply", json.dumps({"yaml": text}), content_type="application/json")
+    assert answer.status_code == 422 and words in answer.json()["detail"]
+
+
 def test_rows_of_lists_are_as_they_are_described(calling, client, sick):
     """They are sent without being validated each time."""
     make.decision(make.case(sick))

@@ -77,6 +77,76 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(admin, text, words):
     assert words in caught.value.message and "\n" not in caught.value.message
 
 
+def one(inner):
+    return f'version: 1\npolicies: [{{name: "x", match: {{pool: p}}, {inner}}}]'
+
+
+#: what a library, a sentence or the database would choke on
+ODD = {
+    "a list for seconds": (one("settings: {undo_s: [1]}"), "x: .*must be a whole number of seconds"),
+    "a number for names": (one("settings: {notify: 5}"), "x: "),
+    "a number for a ladder": (one("settings: {ladder: 5}"), "x: .* may hold"),
+    "a text for an exception": (one("settings: {codes: {XID_119: x}}"), "XID_119: says nothing"),
+    "a list for a mode": (one("settings: {codes: {XID_119: {mode: [ask]}}}"), "does not exist"),
+    "a list for exceptions": (one("settings: {codes: [XID_119]}"), "Exceptions must be given per code"),
+    "a text for a share": (one("settings: {budget_share: x}"), "x: .* must be a number"),
+    "no number": (one("settings: {budget_share: .nan}"), "too large, or no number"),
+    "a day for a mode": (one("settings: {mode_hardware: 2026-12-01}"), "must be one of"),
+    "an empty !!int": (one('settings: {undo_s: !!int ""}'), "not what its tag says"),
+    "no !!timestamp": (one("settings: {undo_s: !!timestamp x}"), "not what its tag says"),
+    "no !!bool": (one("enabled: !!bool maybe"), "not what its tag says"),
+    "a set": (one("settings: {notify: !!set {a}}"), "reads a value as set"),
+    "bytes": (one("settings: {notify: [!!binary aGk=]}"), "reads a value as bytes"),
+    "a NUL": (one('settings: {approver_group: "a\\0b"}'), "cannot be stored"),
+    "half a pair": (one('settings: {approver_group: "\\ud800"}'), "cannot be stored"),
+    "a NUL in a name": (one('settings: {"\\0": 1}'), "cannot be stored"),
+    "a name that is yes": (one("settings: {on: 1}"), "reads a name as bool"),
+    "a huge number": (one("settings: {undo_s: 0x" + "f" * 9000 + "}"), "too large"),
+    "a huge account": ("version: 1\npolicies: [{name: x, match: {account: 0x" + "f" * 9000 + "}}]", "too large"),
+    "an account that is yes": ("version: 1\npolicies: [{name: x, match: {account: yes}}]", "account is not a text"),
+    "a long name": ("version: 1\npolicies: [{name: " + "n" * 101 + ", match: {pool: p}}]", "longer than 100"),
+    "a long region": ("version: 1\npolicies: [{name: x, match: {region: " + "r" * 33 + "}}]", "longer than 32"),
+    "a list for a tag": ("version: 1\npolicies: [{name: x, match: {tags: {a: [b]}}}]", "the tag a takes one text"),
+    "deep nesting": ("[" * 5000, "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("text, words", ODD.values(), ids=ODD)
+def test_what_is_of_a_wrong_kind_is_refused_in_one_line_by_the_command_too(admin, tmp_path, text, words):
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(CommandError, match=words) as caught:
+        call_command("policies", "apply", "--as", "ada", str(path))
+    assert caught.value.returncode == 2 and "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    assert Policy.objects.count() == 1
+
+
+def test_aliases_which_stand_for_gigabytes_are_refused_at_once(admin):
+    levels = ["a0: &a0 [x,x,x,x,x,x,x,x,x]", *(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 7))]
+    text = "\n".join([*levels, "version: 1", "policies: [{name: x, match: {tags: {team: *a6}}}]"])
+    with pytest.raises(Invalid, match=r"aliases such as \*a0 are not taken"):
+        exchange.apply(text, actor=admin, reason="x")
+
+
+@pytest.mark.parametrize("text", ["version: 1\npolicies: []", "]["])
+def test_a_file_is_not_even_read_for_who_may_edit_no_policy(admin, text):
+    for actor, words in (
+        (factories.actor(factories.person("viewer")), "takes the role admin"),
+        (factories.actor(factories.person("operator", pool="train")), "takes the role admin"),
+        (factories.actor(factories.person("admin"), recent=False), "Log in again"),
+    ):
+        with pytest.raises(NotAllowed, match=words):
+            exchange.apply(text, actor=actor, reason="x")
+
+
+def test_an_admin_of_one_pool_applies_the_policies_of_it(admin):
+    text = "version: 1\npolicies: [{name: x, match: {pool: train}, settings: {tries_24h: 1}}]"
+    mine = factories.actor(factories.person("admin", pool="train"))
+    assert "x: made" in exchange.apply(text, actor=mine, reason="x")
+    with pytest.raises(NotAllowed, match=r"may edit policies elsewhere"):
+        exchange.apply(text.replace("x", "y").replace("train", "infer"), actor=mine, reason="x")
+
+
 def test_a_code_of_ones_own_comes_and_goes_as_it_is(admin):
     text = """
 version: 1
