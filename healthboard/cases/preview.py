@@ -109,12 +109,30 @@ def of(
 
 @contextmanager
 def reading_only() -> Iterator[None]:
-    """A transaction in which PostgreSQL refuses every change."""
+    """A transaction in which the database refuses every change."""
+    if connection.vendor == "sqlite":
+        with _deferred(), transaction.atomic():
+            yield
+        return
     with transaction.atomic():
-        if connection.vendor == "postgresql":
-            with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION READ ONLY")
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
         yield
+
+
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """SQLite: a transaction that begins in here does not take the lock of the one writer, as ours else do at once, so
+    that others can write meanwhile."""
+    connection.ensure_connection()
+    mode, connection.transaction_mode = connection.transaction_mode, "DEFERRED"
+    raw = connection.connection  # past Django, which runs nothing in a transaction that has failed
+    raw.execute("PRAGMA query_only = ON")
+    try:
+        yield
+    finally:
+        raw.execute("PRAGMA query_only = OFF")
+        connection.transaction_mode = mode
 
 
 def _rows(see: Callable[..., QuerySet], found: Preview, most: int) -> QuerySet[Evidence]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from healthboard.cases import preview
 from healthboard.cases.models import Case, Evidence
@@ -149,8 +153,55 @@ def test_only_what_the_person_sees_is_tried(time):
 
 
 def test_the_database_refuses_every_change_while_it_looks(db):
-    if connection.vendor != "postgresql":
-        pytest.skip("only PostgreSQL has transactions that cannot write")
-    with pytest.raises(DatabaseError, match="read-only"), transaction.atomic(), preview.reading_only():
+    with pytest.raises(DatabaseError, match=r"read-?only"), transaction.atomic(), preview.reading_only():
         factories.account("999988887777")
     factories.account("999988887777")  # and only then
+
+
+ON_SQLITE = """
+import sqlite3, sys
+import django
+django.setup()
+from django.db import DatabaseError, connection, transaction
+from healthboard.cases import preview
+
+def other(number):
+    with sqlite3.connect(sys.argv[1], timeout=0) as db:
+        db.execute("INSERT INTO t VALUES (?)", [number])
+
+def count():
+    with connection.cursor() as cursor:
+        return cursor.execute("SELECT COUNT(*) FROM t").fetchone()[0]
+
+with connection.cursor() as cursor:
+    cursor.execute("CREATE TABLE t (n INTEGER)")
+with preview.reading_only():
+    before = count()
+    other(1)
+    print("as it was:", before, count())
+try:
+    with preview.reading_only(), connection.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (2)")
+except DatabaseError as error:
+    print(error)
+with transaction.atomic():  # again as everywhere: the writer's lock is taken at once
+    try:
+        other(3)
+    except sqlite3.OperationalError as error:
+        print(error)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (4)")
+print("then:", count())
+"""
+
+
+def test_others_can_write_while_it_looks_on_sqlite(tmp_path):
+    path = tmp_path / "one.sqlite3"
+    env = {**os.environ, "DATABASE_URL": f"sqlite:///{path}", "DJANGO_SETTINGS_MODULE": "healthboard.settings"}
+    done = subprocess.run(
+        [sys.executable, "-c", ON_SQLITE, str(path)], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        ["as it was: 0 0", "attempt to write a readonly database", "database is locked", "then: 2"],
+    ), done.stderr
