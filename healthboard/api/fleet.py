@@ -18,6 +18,7 @@ from healthboard.people import access
 from healthboard.policies import exchange
 from healthboard.policies.matching import MATCH_KEYS
 from healthboard.policies.models import Policy
+from healthboard.policies.visible import visible
 from healthboard.repairs.models import Repair
 
 router = Router(tags=["fleet"], throttle=[Throttle()])
@@ -96,13 +97,7 @@ def policies(
 ):
     """Policies that may match what the caller sees, each as its current version keeps it."""
     may_view(request)
-    see = access.seeing(request.auth)
-    rows, every = Policy.objects.select_related("current"), Pool.objects.all()
-    seen = see(every, pool="name")
-    if seen is not every:
-        places = seen.values("account__account_id")
-        rows = rows.filter(Q(account="") | Q(account__in=places), Q(pool="") | Q(pool__in=seen.values("name")))
-        rows = rows.filter(Q(region="") | Q(region__in=seen.values("region")))
+    rows = visible(access.seeing(request.auth)).select_related("current")
     return page(request, rows, _policy, "policies", after, limit, format, more.PolicyItem)
 
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
+from healthboard import digits
 from healthboard.approve.web import actor_of, may
 from healthboard.cases import answers
 from healthboard.cases.models import Case
@@ -27,9 +28,10 @@ def _rows(request: HttpRequest) -> list[dict[str, Any]]:
     for word in dict.fromkeys(request.POST.getlist("row")):
         number, _, rest = word.partition(":")
         version, _, evidence = rest.partition(":")
-        if not (number.isdigit() and version.isdigit() and evidence):
+        case, plan = digits.number(number), digits.number(version)
+        if case is None or plan is None or not evidence:
             raise Invalid("A row of the form is damaged: go back and select again.")
-        rows.append({"case_id": int(number), "plan_version": int(version), "evidence_hash": evidence})
+        rows.append({"case_id": case, "plan_version": plan, "evidence_hash": evidence})
     if not rows:
         raise Invalid("No case was selected: tick the cases, then choose what to do with them.")
     if len(rows) > MOST:

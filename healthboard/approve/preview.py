@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 
 from healthboard.cases import preview as previews
+from healthboard.digits import number
 from healthboard.pages import page
 from healthboard.people import access
 from healthboard.people.granted import acting
@@ -27,15 +28,15 @@ def preview(request: HttpRequest) -> HttpResponse:
         return HttpResponseNotAllowed(["POST"])
     if not access.somewhere(request.user, "policy"):
         raise PermissionDenied(access.why_not(request.user, "policy"))
-    pk = request.POST.get("_policy", "")
-    policy = Policy.objects.filter(pk=int(pk)).first() if pk.isascii() and pk.isdigit() and len(pk) < 10 else None
+    pk = number(request.POST.get("_policy", ""))
+    policy = Policy.objects.filter(pk=pk).first() if pk is not None else None
     before = set(policy.versions.values_list("data__name", flat=True)) if policy else set()
     form = _form(request, policy)
     if not form.is_valid():
         return render(request, "preview.html", {"form": form, "policy": policy}, status=422)
     data = versions.data_of(form.instance)
-    raw = request.POST.get("_days", "")
-    days = int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 4 and int(raw) in previews.DAYS else DAYS
+    days = number(request.POST.get("_days", ""))
+    days = days if days in previews.DAYS else DAYS
     found = previews.of(access.seeing(request.user), data, before=before, days=days)
     context = {
         "found": found,

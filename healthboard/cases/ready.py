@@ -90,7 +90,7 @@ def of(see: Callable[..., QuerySet], *, days: int, acting: bool, policy: int | N
         if key not in first or (first[key].mode != "auto" and one.mode == "auto"):
             first[key] = one
     done = _repairs(first.values(), since)
-    lasted = _lasted(since)
+    lasted = _lasted(see, since)
     found: dict[tuple[Any, ...], Row] = {}
     for one in first.values():
         of_policy = one.policy_version.policy if one.policy_version else None
@@ -150,9 +150,9 @@ def _repairs(noted: Iterable[WouldHave], since: datetime) -> dict[int, list[tupl
     return found
 
 
-def _lasted(since: datetime) -> dict[str, float]:
-    """Action -> hours that repairs of this time took here, on average."""
-    rows = Repair.objects.filter(closed_at__gte=since, state="SUCCEEDED").values("action")
+def _lasted(see: Callable[..., QuerySet], since: datetime) -> dict[str, float]:
+    """Action -> hours that repairs of this time took here, on average, of those that the person sees."""
+    rows = see(Repair.objects.filter(closed_at__gte=since, state="SUCCEEDED"), prefix="instance__").values("action")
     return {
         action: spent.total_seconds() / 3600
         for action, spent in rows.annotate(spent=Avg(F("closed_at") - F("opened_at"))).values_list("action", "spent")

@@ -12,6 +12,7 @@ from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.html import format_html, format_html_join
 
+from healthboard.digits import number
 from healthboard.people import access
 from healthboard.people.granted import Granted, ReadOnly, acting
 from healthboard.policies import fields, sentences, versions, words
@@ -168,8 +169,8 @@ class PolicyAdmin(Granted):
         """What the form, as filled in and unsaved, would do; or what stands against saving it."""
         if request.method != "POST" or not self.has_module_permission(request):
             return HttpResponse(status=405 if request.method != "POST" else 403)
-        pk = request.POST.get("_policy", "")
-        policy = Policy.objects.filter(pk=pk).first() if pk.isdigit() else None
+        pk = number(request.POST.get("_policy", ""))
+        policy = Policy.objects.filter(pk=pk).first() if pk is not None else None
         form = self.get_form(request, policy, change=policy is not None)(request.POST, instance=policy)
         form.fields["reason"].required = False
         said = _sentences(form.instance) if form.is_valid() else []

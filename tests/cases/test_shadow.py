@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from healthboard.cases import outcomes, ready
@@ -93,6 +95,33 @@ def test_nothing_is_noted_of_what_acts_asks_or_may_never_be_touched(time):
     scene.asked("XID_120")
     observed(owner="BATCH")
     assert not WouldHave.objects.exists()
+
+
+def test_hours_of_false_alarms_are_those_of_repairs_that_the_person_sees(time):
+    scene.policy(**OBSERVED)
+    alarm = observed()
+    Case.objects.filter(pk=alarm.pk).update(state="CLOSED", resolution="CLEARED", closed_at=time.now)
+    mine, other = alarm.instance, factories.instance(factories.pool("other"))
+    for on, hours in ((mine, 1), (other, 5)):
+        began = time.now - timedelta(hours=hours)
+        factories.repair(on, action="REBOOT", state="SUCCEEDED", opened_at=began, closed_at=time.now)
+    assert row().wasted_h == pytest.approx(8 * 3)
+    assert row(user=factories.person("viewer", pool=mine.pool.name)).wasted_h == pytest.approx(8 * 1)
+
+
+def test_a_policy_of_another_pool_is_not_named(time, client):
+    for name in ("train", "secret"):
+        factories.pool(name)
+    numbers = {name: Policy.objects.create(name=f"policy of {name}", pool=name).pk for name in ("train", "secret")}
+
+    def heading(name):
+        answer = client.get("/ready/", {"policy": numbers[name]})
+        return answer.context["policy"], f"policy of {name}" in answer.content.decode()
+
+    client.force_login(factories.person("viewer", "wide"))
+    assert [heading(name)[1] for name in numbers] == [True, True]
+    client.force_login(factories.person("viewer", "narrow", pool="train"))
+    assert heading("train")[1] and heading("secret") == (None, False)
 
 
 def test_what_people_did_is_counted_beside_it(time, operator):

@@ -174,6 +174,8 @@ def test_bulk_refuses_nothing_unlike_damaged_or_too_many(case, home, log_in):
     for form in (
         {"row": []},
         {"row": "nonsense"},
+        {"row": row.replace(f"{case.pk}:", "²:", 1)},
+        {"row": row.replace(f"{case.pk}:", f"{'9' * 5000}:", 1)},
         {"row": [f"{n}:1:{'a' * 64}" for n in range(51)]},
         {"row": [row, unlike]},
     ):

@@ -124,6 +124,12 @@ def test_what_makes_no_sense_is_refused_in_words_at_its_field(client, admin, cha
     assert Policy.objects.count() == 1
 
 
+@pytest.mark.parametrize("number", ["²", "٣", "9" * 5000, "x"])
+def test_a_form_of_no_policy_is_said_in_words_as_of_a_new_one(client, admin, number):
+    said = client.post("/admin/policies/policy/words/", form(_policy=number, s_mode_hardware="observe"))
+    assert said.status_code == 200 and "the workload llm-train" in said.content.decode()
+
+
 def test_a_form_can_be_said_in_words_without_saving(client, admin):
     words = client.post("/admin/policies/policy/words/", form(s_mode_hardware="observe", s_mode_ambiguous="observe"))
     assert "Nothing is ever repaired." in words.content.decode()
