@@ -143,7 +143,7 @@ def window() -> str:
     from tests import factories as make
 
     night = {"windows": [f"daily {make.ago(-6 * 3600):%H:%M}-{make.ago(-10 * 3600):%H:%M} UTC"]}
-    held = _repair(make.pool("solo", "TEMPLATE"), state="SCHEDULED", not_before=make.ago(60))
+    held = _repair(make.pool("train"), state="SCHEDULED", not_before=make.ago(60))
     shut = windows.closed(night, clock.now())
     held.why_waiting, held.facts = shut.why, {"opens_at": shut.opens.isoformat()}
     held.save()
@@ -154,7 +154,7 @@ def idle() -> str:
     from tests import factories as make
 
     held = _repair(
-        make.pool("solo", "TEMPLATE"), state="SCHEDULED", not_before=make.ago(60),
+        make.pool("train"), state="SCHEDULED", not_before=make.ago(60),
         why_waiting="Not idle: waiting until no job runs on it (job llm-pretrain/run-7); a person is asked at "
         f"{make.ago(-20 * 3600):%Y-%m-%d %H:%M} UTC",
     )  # fmt: skip

@@ -12,12 +12,12 @@ from tests.browser import situations
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: situation -> what its page tells a person to do, or why there is nothing to do
 NEXT = {
-    "breaker": "An admin releases it once the cause is clear.",
+    "breaker": "An admin asks for its release once the cause is clear, and an approver confirms.",
     "room": "Make room, then approve again.",
     "tasks": "Standalone tasks are waited for, never stopped",
     "drain": "Wait longer",
     "condemned": "Stop and undo",
-    "budget": "It goes on when one of them is back.",
+    "budget": "It goes on when one of them is back; two people may let one repair start over the budget.",
     "window": "It begins by itself then; an admin may change the policy.",
     "idle": "It goes on by itself once that has ended; a person may stop it.",
     "checkpoint": "Ask it again",
