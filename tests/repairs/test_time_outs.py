@@ -76,7 +76,7 @@ def test_no_step_waits_without_an_end(time):
     scene.seeing()
     run = under_way("terminate", "REPLACE")
     waits = Wait(5, "shutting down")
-    time.turn(clock.scaled(45 * 60 + 300).total_seconds())
+    time.turn(clock.scaled(45 * 60 + 180).total_seconds())
     assert stuck(run, waits) is None, "its sources are blind"
     Source.objects.all().delete()
     scene.seeing()
@@ -103,7 +103,7 @@ def test_no_step_waits_without_an_end(time):
     ],
 )
 def test_trouble_that_lasts_asks_a_person(time, monkeypatch, error, said):
-    longest = clock.scaled(45 * 60 + 300).total_seconds()
+    longest = clock.scaled(45 * 60 + 180).total_seconds()
     run = under_way("drain")
     lifecycle.free_leases("host:1")
     operator = factories.actor(factories.person("operator"))
