@@ -90,10 +90,12 @@ def _correlated(stack, members: int) -> dict | None:
 
 
 def _release(stack, case_id: int) -> None:
+    """It takes two people: an admin asks for it, an approver confirms."""
     stack.shell(
         "from django.contrib.auth import get_user_model;from healthboard.people.actors import Actor;"
-        "from healthboard.cases.answers import release;u=get_user_model().objects.get(username='admin');"
-        f"release({case_id}, actor=Actor(name='admin', via='command', user=u, recent=True), reason='bad batch, understood')"
+        "from healthboard.cases import second;users=get_user_model().objects;"
+        "admin,approver=(Actor(name=n, via='command', user=users.get(username=n), recent=True) for n in ('admin', 'approver'));"
+        f"row=second.ask_release({case_id}, actor=admin, reason='bad batch, understood');second.confirm(row.pk, actor=approver)"
     )
 
 
