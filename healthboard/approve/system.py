@@ -88,11 +88,11 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
         "breakers": _breakers(request, see, seen["asked"]),
         "released": foreign.rows(see, released.order_by("-released_at")[:5], "release_reason"),
         "pauses": foreign.rows(see, pauses.order_by("until"), "reason"),
-        "tagged": access.within(request.user, Instance.objects.filter(gone_at=None, paused_by_tag=True)).count(),
-        "pools": _budgets(request, policies),
+        "tagged": see(Instance.objects.filter(gone_at=None, paused_by_tag=True)).count(),
+        "pools": _budgets(see, policies),
         "invariants": pulses.get("invariants"),
         "audit": pulses.get("audit"),
-        "refused": _refused(request),
+        "refused": _refused(see),
         "versions": versions.rows(),
         "url_known": bool(settings.URL),
         "lengths": by_hand.LENGTHS,
@@ -129,10 +129,10 @@ def _breakers(request: HttpRequest, see: Callable[..., QuerySet[Any]], waiting: 
     return rows
 
 
-def _budgets(request: HttpRequest, policies: list[matching.Snapshot]) -> list[dict[str, Any]]:
+def _budgets(see: Callable[..., QuerySet[Any]], policies: list[matching.Snapshot]) -> list[dict[str, Any]]:
     """Pools with their size, what is out, and what may be."""
     values = []
-    seen = access.within(request.user, Pool.objects.all(), pool="name")
+    seen = see(Pool.objects.all(), pool="name")
     for pool in seen.select_related("account", "cluster").order_by("account", "region", "name"):
         idle = matching.Target(pool.account.account_id, pool.region, pool.cluster.name, pool.name)
         values.append((pool, matching.combine(policies, [idle]).values))
@@ -140,11 +140,11 @@ def _budgets(request: HttpRequest, policies: list[matching.Snapshot]) -> list[di
     return [{"pool": pool, "used": used[pool.pk]} for pool, _ in values]
 
 
-def _refused(request: HttpRequest) -> list[dict[str, Any]]:
+def _refused(see: Callable[..., QuerySet[Any]]) -> list[dict[str, Any]]:
     """What was refused of nodes in the last day, most first; machines that the person may not see go without a name."""
     rows = refusals.lately()[:200]
     named = Instance.objects.filter(instance_id__in={row["instance"] for row in rows} - {""})
-    seen = set(access.within(request.user, named).values_list("instance_id", flat=True))
+    seen = set(see(named).values_list("instance_id", flat=True))
     for row in rows:
         row["instance"] = row["instance"] if row["instance"] in seen else "another machine" if row["instance"] else ""
     return rows[:10]

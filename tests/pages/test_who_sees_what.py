@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from healthboard.cases.models import Decision
+from healthboard.people.models import Request
 from healthboard.repairs.models import Switch
 from tests import factories as make
 
@@ -119,6 +120,10 @@ def test_releasing_wants_an_admin_with_a_fresh_log_in(home, log_in):
     tripped.refresh_from_db()
     assert tripped.released_at is None
     assert log_in("admin").post(f"/cases/{group.pk}/release/", {"reason": "fixed"}).status_code == 303
+    tripped.refresh_from_db()
+    assert tripped.released_at is None, "it takes two people"
+    asked = Request.objects.get(state="WAITING")
+    assert log_in("approver").post(f"/requests/{asked.pk}/confirm/").status_code == 303
     tripped.refresh_from_db()
     assert tripped.release_reason == "fixed"
 
