@@ -11,6 +11,7 @@ from pathlib import Path
 
 # Before Django reads its settings: nothing of the caller's environment may lead a test to a real account.
 _HOME = Path(tempfile.mkdtemp(prefix="healthboard-tests-"))
+(_HOME / "static").mkdir()  # else each handler warns that it is not there
 for name in [n for n in os.environ if n.startswith(("AWS_", "HEALTHBOARD_")) and n != "HEALTHBOARD_TEST_DB"]:
     del os.environ[name]
 os.environ.update(
