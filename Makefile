@@ -4,20 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run install test lint bench load screenshots safety safety-seeded
+.PHONY: run install test lint bench load screenshots safety safety-seeded lock audit sbom licences
 
 run: $(STAMP)
 	@exec $(BIN)/python -m healthboard.supervisor
 
 install: $(STAMP)
 
-$(STAMP): requirements.txt tests/requirements.txt
+$(STAMP): tests/requirements.lock
 	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "healthboard needs Python 3.11 or later: name one by PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "$(PYTHON) cannot make $(VENV): on Debian, apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing packages into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.lock
 	@touch $(STAMP)
 
 test: $(STAMP)
@@ -46,3 +46,26 @@ load: $(STAMP)
 # The pictures of docs/tour.md, from a real sandbox with faults in it; a few minutes.
 screenshots: $(STAMP)
 	@exec $(BIN)/python tests/browser/tour.py docs/images
+
+# What is chosen (requirements.txt, tests/requirements.txt) with all that it needs, for every Python and platform, by hash.
+# A release must be out for WAIT before it comes in; what is locked stays until UPGRADE=-U.
+WAIT ?= 7 days
+UPGRADE ?=
+LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	--exclude-newer "$(WAIT)" $(UPGRADE)
+
+lock:
+	@test -x $(BIN)/uv || { echo "make install first" >&2; exit 1; }
+	$(LOCK) requirements.txt -o healthboard/requirements.lock
+	$(LOCK) -c healthboard/requirements.lock tests/requirements.txt -o tests/requirements.lock
+
+# Known vulnerabilities of what is locked: needs the internet, and says so where there is none.
+audit: $(STAMP)
+	@exec $(BIN)/python -m tests.supply.audit $(ARGS)
+
+# A CycloneDX document: `make sbom > sbom.json`
+sbom: $(STAMP)
+	@exec $(BIN)/python -m tests.supply.sbom $(ARGS)
+
+licences: $(STAMP)
+	@exec $(BIN)/python -m tests.supply.licences

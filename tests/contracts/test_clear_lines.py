@@ -60,7 +60,7 @@ def test_the_sandbox_does_not_exist_in_aws_mode(tmp_path, args):
 
 def test_make_says_which_python_it_needs(tmp_path):
     (tmp_path / "tests").mkdir()
-    for name in ("Makefile", "requirements.txt", "tests/requirements.txt"):
+    for name in ("Makefile", "tests/requirements.lock"):
         shutil.copy(ROOT / name, tmp_path / name)
     old = tmp_path / "old"
     old.write_text('#!/bin/sh\ntest "$1" != -c\n')
