@@ -47,6 +47,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "healthboard.api.alive.Alive",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "healthboard.compress.Compress",
     "healthboard.inert.Inert",

@@ -87,3 +87,13 @@ def test_the_numbers_are_for_the_bearer_of_their_token(client, monkeypatch):
     for header in ("", "s3cret", "Basic s3cret", "Bearer wrong", "Bearer \xe9"):
         assert client.get("/metrics", HTTP_AUTHORIZATION=header).status_code == 401
     assert client.post("/metrics", HTTP_AUTHORIZATION="Bearer s3cret").status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.django_db
+def test_a_check_by_address_is_answered_and_a_page_is_not(client, path):
+    """A load balancer asks a target by its address, which is none of HEALTHBOARD_HOSTS."""
+    by_address = {"HTTP_HOST": "10.0.3.17:8000"}
+    assert client.get(path, **by_address).status_code == client.get(path).status_code in (200, 503)
+    assert client.get(path, **by_address)["X-Content-Type-Options"] == "nosniff"
+    assert client.get("/", **by_address).status_code == 400
