@@ -133,6 +133,8 @@ def smtp() -> dict[str, str | int | bool]:
         raise BadSetting(f"HEALTHBOARD_SMTP_PORT={given:g} is not a port")
     if host and mode() == "sandbox" and not loopback(host):
         raise BadSetting(f"HEALTHBOARD_SMTP_HOST={host}: the sandbox reaches loopback only, such as 127.0.0.1")
+    if host and how == "off" and not loopback(host):
+        raise BadSetting("HEALTHBOARD_SMTP_TLS=off is for a mail server at a loopback address only, such as 127.0.0.1")
     return {
         "EMAIL_HOST": host,
         "EMAIL_PORT": int(given),
@@ -142,6 +144,19 @@ def smtp() -> dict[str, str | int | bool]:
         "EMAIL_USE_SSL": how == "tls",
         "DEFAULT_FROM_EMAIL": read("HEALTHBOARD_MAIL_FROM", "healthboard@localhost"),
     }
+
+
+def database_tls(host: str, told: dict[str, str]) -> dict[str, str]:
+    """libpq's options beside those that the URL says: elsewhere than on this host the server's certificate is checked,
+    against the system's authorities or those of `sslrootcert`. Raises BadSetting for what says less."""
+    if mode() != "aws" or not host or host.startswith("/") or loopback(host):  # a path: a socket of this host
+        return {}
+    if told.get("sslmode", "verify-full") != "verify-full":
+        raise BadSetting(
+            f"DATABASE_URL: sslmode={told['sslmode']} does not check who answers: say verify-full, and name the "
+            "authority's certificates in sslrootcert"
+        )
+    return {"sslmode": "verify-full", "sslrootcert": told.get("sslrootcert", "system")}
 
 
 def loopback(host: str) -> bool:

@@ -96,7 +96,8 @@ if _database["ENGINE"].endswith("sqlite3"):
 else:
     _database["CONN_MAX_AGE"] = 60
     _database["CONN_HEALTH_CHECKS"] = True
-    _database.setdefault("OPTIONS", {})["connect_timeout"] = 5
+    _options = _database.setdefault("OPTIONS", {})
+    _options |= {"connect_timeout": 5, **config.database_tls(_database.get("HOST", ""), _options)}
 DATABASES = {"default": _database}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -28,7 +28,16 @@ NAME = "runs on "
 EVERY_S, KEPT = 3600.0, timedelta(days=2)
 _TIMEOUT_S = 1.0
 _INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class _Here(urllib.request.HTTPRedirectHandler):
+    """What answers there is asked for what it says itself, and never leads elsewhere."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Here)
 HELD_S = 30.0
 _next = 0.0
 

@@ -20,14 +20,11 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from healthboard import config
+from healthboard.egress import DISGUISED, Address
 
 #: seconds for one step of the conversation, and for all of it
 STEP_S, WHOLE_S = 5.0, 10.0
 MOST = 64 * 1024
-#: ranges that lead elsewhere than they say (NAT64, 6to4, Teredo), so that what is behind them cannot be checked
-_DISGUISED = [ipaddress.ip_network(n) for n in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Refused(Exception):
@@ -120,7 +117,7 @@ def why_not(address: Address) -> str:
     inner = getattr(address, "ipv4_mapped", None) or address
     if settings.SANDBOX:
         return "" if inner.is_loopback else "not a loopback address"
-    if any(address in net for net in _DISGUISED if net.version == address.version):
+    if any(address in net for net in DISGUISED if net.version == address.version):
         return "an address that hides another one"
     if inner.is_loopback or inner.is_private or inner.is_link_local or inner.is_reserved or not inner.is_global:
         return "an internal address"

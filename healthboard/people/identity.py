@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from healthboard import aws, config
+from healthboard import aws, config, egress
 
 BODY = b"Action=GetCallerIdentity&Version=2011-06-15"
 KIND = "application/x-www-form-urlencoded; charset=utf-8"
@@ -121,7 +121,15 @@ def _connection(host: str) -> http.client.HTTPConnection:
     if config.mode() == "sandbox":
         place = urlsplit(aws.sandbox_endpoint())
         return http.client.HTTPConnection(place.hostname or "", place.port, timeout=STEP_S)
-    return http.client.HTTPSConnection(host, 443, timeout=STEP_S, context=ssl.create_default_context())
+    return _Checked(host, 443, timeout=STEP_S, context=ssl.create_default_context())
+
+
+class _Checked(http.client.HTTPSConnection):
+    """To the address that was looked up once and checked; the certificate is still the name's."""
+
+    def connect(self) -> None:
+        plain = egress.connect(self.host, self.port, self.timeout)
+        self.sock = self._context.wrap_socket(plain, server_hostname=self.host)
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import smtplib
+import socket
 import ssl
 
 from django.conf import settings
 from django.core.mail import EmailMessage
 from django.core.mail.backends.smtp import EmailBackend
 
-from healthboard import config
+from healthboard import config, egress
 from healthboard.notices.models import Delivery
 from healthboard.notices.senders import card
 from healthboard.notices.senders.failed import Failed
+
+
+class _Plain(smtplib.SMTP):
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return egress.connect(host, port, timeout)
+
+
+class _Tls(smtplib.SMTP_SSL):
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        return self.context.wrap_socket(egress.connect(host, port, timeout), server_hostname=self._host)
+
+
+class Backend(EmailBackend):
+    """Django's, to the address that was looked up once and checked."""
+
+    @property
+    def connection_class(self) -> type[smtplib.SMTP]:
+        return _Tls if self.use_ssl else _Plain
 
 
 def send(delivery: Delivery) -> None:
@@ -57,5 +76,5 @@ def message(delivery: Delivery, to: str) -> EmailMessage:
             "References": f"<{thread}@healthboard>",  # mail readers show a matter as one conversation
             "Auto-Submitted": "auto-generated",
         },
-        connection=EmailBackend(timeout=settings.EMAIL_TIMEOUT),
+        connection=Backend(timeout=settings.EMAIL_TIMEOUT),
     )

@@ -20,6 +20,7 @@ from healthboard.audit.record import record
 from healthboard.people import limits
 from healthboard.people.actors import Actor, system
 from healthboard.people.oidc import roles
+from healthboard.people.oidc.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,9 @@ class Accounts(DefaultAccountAdapter):
 
 
 class Social(DefaultSocialAccountAdapter):
+    def get_requests_session(self) -> Session:
+        return Session()
+
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
         """Known by issuer and subject; somebody new is let in where a group of theirs has a role."""
         groups = roles.groups_of(request.oidc)

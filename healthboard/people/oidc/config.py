@@ -7,6 +7,7 @@ import ipaddress
 import re
 import urllib.parse
 from dataclasses import dataclass
+from pathlib import Path
 
 from healthboard import config
 
@@ -58,6 +59,8 @@ def provider() -> Provider | None:
         raise config.BadSetting(
             "HEALTHBOARD_OIDC_ISSUER is set: HEALTHBOARD_OIDC_CLIENT_ID and _CLIENT_SECRET are needed"
         )
+    if (authority := config.read("HEALTHBOARD_OIDC_CA")) and not Path(authority).is_file():
+        raise config.BadSetting(f"HEALTHBOARD_OIDC_CA={authority} is no file: name the authority's certificates (PEM)")
     scope = config.listed("HEALTHBOARD_OIDC_SCOPE") or ["profile"]
     return Provider(
         issuer, client, secret, name=config.read("HEALTHBOARD_OIDC_NAME", "single sign-on"),
