@@ -1,7 +1,8 @@
 """What an installation in parts is made of: one process each for web, beat, reader, actor and sender.
 
 `python -m healthboard.processes NAME` becomes that process; `make run` uses the same commands with one worker for all.
-A process that has no business in AWS is started without any way to credentials.
+A process that has no business in AWS is started without any way to credentials, and none with the database's owner. None
+starts on a database that was not prepared for its release: `prepare`, in place of a name, does that first.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import os
 import sys
 from collections.abc import Mapping
 
-from healthboard import broker, config
+from healthboard import broker, config, prepare
 from healthboard.config import BadSetting
 
 NAMES = ("web", "beat", "reader", "actor", "sender")
 #: of the environment of botocore: keys, profiles, where a container or a web identity gets them
 _AWS = "AWS_"
+#: for `prepare` alone: whoever takes a process over must not find the role that could rewrite the audit record
+_OWNER = ("DATABASE_OWNER_URL", "DATABASE_OWNER_URL_FILE")
 _CELERY = ("-m", "celery", "-A", "healthboard.celery")
 
 
@@ -60,8 +63,9 @@ def worker(name: str, queues: tuple[str, ...], *, solo: bool = False) -> list[st
 
 
 def environment(name: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of one process: its name, and for one without AWS nothing that leads to credentials."""
-    env = {**given, "HEALTHBOARD_PROCESS": name}
+    """The environment of one process: its name, nothing of the database's owner, and for one without AWS nothing that
+    leads to credentials."""
+    env = {key: value for key, value in given.items() if key not in _OWNER} | {"HEALTHBOARD_PROCESS": name}
     if name in ("reader", "actor", "all"):
         return env
     env = {key: value for key, value in env.items() if not key.startswith(_AWS)}
@@ -72,16 +76,40 @@ def sqlite() -> bool:
     return "sqlite" in (config.read("DATABASE_URL") or "sqlite")
 
 
+def unprepared() -> str:
+    """What the database lacks, in one line. One that does not answer is no trouble here: whoever starts waits for it, and
+    `/readyz` says so."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "healthboard.settings")
+    import django
+
+    django.setup()
+    from django.db import connection
+
+    from healthboard import ready
+
+    try:
+        return ready.missing()
+    except ready.Away:
+        return ""
+    finally:
+        connection.close()
+
+
 def main() -> int:
     try:
-        if len(sys.argv) != 2 or sys.argv[1] not in NAMES:
-            raise BadSetting(f"usage: python -m healthboard.processes {'|'.join(NAMES)}")
+        if len(sys.argv) != 2 or sys.argv[1] not in (*NAMES, "prepare"):
+            raise BadSetting(f"usage: python -m healthboard.processes prepare|{'|'.join(NAMES)}")
         name = sys.argv[1]
+        if name == "prepare":
+            return prepare.main()
+        prepare.check()
         os.environ["HEALTHBOARD_PROCESS"] = name
-        for folder in (config.home(), config.run_dir()):
+        for folder in (config.home(), config.run_dir(), config.home() / "static"):
             folder.mkdir(parents=True, exist_ok=True)
         started = command(name)
         if name != "web" and (why := broker.trouble(silent=True)):
+            raise BadSetting(why)
+        if why := unprepared():
             raise BadSetting(why)
     except (BadSetting, OSError) as error:
         print(f"healthboard cannot start: {error}", file=sys.stderr, flush=True)

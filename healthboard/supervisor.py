@@ -17,12 +17,11 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from healthboard import broker, config, processes, valkey
+from healthboard import broker, config, prepare, processes, valkey
 from healthboard.config import ROOT, BadSetting
 
 STOP_S = 12.0  # from SIGTERM to SIGKILL
@@ -143,25 +142,10 @@ class Supervisor:
         raise CannotStart(f"Valkey does not answer: see {config.home() / 'log' / 'valkey.log'}")
 
     def database(self) -> None:
-        owner = config.read("DATABASE_OWNER_URL")
-        as_owner = {"DATABASE_URL": owner} if owner else {}
-        self._manage("migrate", "--noinput", env=as_owner)
-        if owner:
-            role = urllib.parse.urlsplit(config.read("DATABASE_URL")).username or ""
-            self._manage("grants", urllib.parse.unquote(role), env=as_owner)
-        self._manage("setup")
-
-    def _manage(self, *args: str, env: dict[str, str] | None = None) -> None:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *args], cwd=ROOT, env={**self.env, **(env or {})}, capture_output=True,
-            text=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        if done.returncode:
-            # of an exception in several lines the first says most; what follows it is indented
-            lines = [
-                line for line in (done.stderr or done.stdout).splitlines() if line.strip() and not line[0].isspace()
-            ]
-            raise CannotStart(lines[-1] if lines else f"manage.py {args[0]} failed")
+        try:
+            prepare.database(self.env, lambda line: None)
+        except prepare.Failed as failed:
+            raise CannotStart(str(failed)) from None
 
     def processes(self) -> None:
         from healthboard.celery import QUEUES

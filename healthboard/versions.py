@@ -36,7 +36,7 @@ def schema() -> str:
     missing, unknown = _on_disk() - applied, {row for row in applied if row[0] in known} - _on_disk()
     said = f"{len(applied)} migrations"
     if missing:
-        return f"{said}; {len(missing)} not applied: run manage.py migrate"
+        return f"{said}; {len(missing)} not applied: run python -m healthboard.processes prepare"
     return f"{said}; newer than this code, which does not know {len(unknown)} of them" if unknown else said
 
 

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import hmac
 
-from django.conf import settings
-from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from healthboard import config
+from healthboard import config, ready
 from healthboard.api.metrics import registry
-from healthboard.fleet.models import Installation
-
-_migrated = False  # migrations never go back while a process lives, so it is asked until it is true
 
 
 def _line(text: str, status: int = 200) -> HttpResponse:
@@ -36,21 +30,10 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def not_ready() -> str:
-    global _migrated
     try:
-        if not _migrated:
-            executor = MigrationExecutor(connection)
-            if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-                return "the database lacks migrations: run manage.py migrate"
-            _migrated = True
-        stamped = Installation.objects.order_by("pk").first()
-    except DatabaseError as error:
-        return "the database does not answer: " + (str(error).strip().splitlines() or ["unknown"])[0]
-    if stamped is None:
-        return "the database is not stamped with a mode: run manage.py setup"
-    if stamped.mode != settings.MODE:
-        return f"this database belongs to mode {stamped.mode}, but HEALTHBOARD_MODE is {settings.MODE}"
-    return ""
+        return ready.missing()
+    except ready.Away as away:
+        return str(away)
 
 
 @require_safe

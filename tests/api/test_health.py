@@ -1,8 +1,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from healthboard import clock
-from healthboard.api import health
+from healthboard import clock, ready
 from healthboard.fleet.models import Installation, Pulse
 from tests import factories
 
@@ -14,10 +13,10 @@ def test_the_process_lives_without_a_database(client, django_db_blocker):
 
 @pytest.mark.django_db
 def test_ready_says_in_one_line_what_is_missing(client, monkeypatch):
-    monkeypatch.setattr(health, "_migrated", False)
+    monkeypatch.setattr(ready, "_migrated", False)
     answer = client.get("/readyz")
     assert answer.status_code == 503 and answer.content.decode() == (
-        "the database is not stamped with a mode: run manage.py setup\n"
+        "the database is not stamped with a mode: run python -m healthboard.processes prepare\n"
     )
     Installation.objects.create(mode="sandbox", created_at=clock.now())
     assert client.get("/readyz").status_code == 200
@@ -30,7 +29,7 @@ def test_a_missing_migration_is_not_ready(client, monkeypatch):
     from django.db.migrations.loader import MigrationLoader
     from django.db.migrations.recorder import MigrationRecorder
 
-    monkeypatch.setattr(health, "_migrated", False)
+    monkeypatch.setattr(ready, "_migrated", False)
     [(app, newest)] = MigrationLoader(None).graph.leaf_nodes("people")
     row = MigrationRecorder.Migration.objects.get(app=app, name=newest)
     row.delete()
