@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from django.conf import settings
-from django.core.management import call_command
-from django.db import connection
 
 from healthboard import processes
 from healthboard.config import ROOT
-from healthboard.management.commands import prepare_database
 
 pytestmark = pytest.mark.skipif(
     "sqlite" in settings.DATABASES["default"]["ENGINE"], reason="two roles are PostgreSQL's"
@@ -146,40 +142,6 @@ def test_a_database_that_is_newer_than_the_code_starts(env):
         finally:
             owner.execute("DELETE FROM django_migrations WHERE name = '9999_of_the_next'")
     assert done.stdout.strip() == "''"
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_migration_that_waits_for_its_lock_lets_others_through_and_comes_again(monkeypatch):
-    """A process of the release before holds the table: the migration gives up its place in the queue and tries anew."""
-    tries, held, over = [], threading.Event(), threading.Event()
-
-    def holding() -> None:
-        with psycopg.connect(_here()) as other:
-            other.execute("SELECT count(*) FROM people_grant")
-            held.set()
-            over.wait(20)
-
-    def migrate(name: str, **options: object) -> None:
-        tries.append(name)
-        if len(tries) == 2:
-            over.set()
-            thread.join(20)
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE people_grant ADD COLUMN of_the_next integer")
-            cursor.execute("ALTER TABLE people_grant DROP COLUMN of_the_next")
-
-    monkeypatch.setattr(prepare_database, "call_command", migrate)
-    monkeypatch.setattr(prepare_database, "LOCK_TIMEOUT_MS", 200)
-    monkeypatch.setattr(prepare_database, "PAUSE_S", 0.1)
-    thread = threading.Thread(target=holding)
-    thread.start()
-    assert held.wait(10)
-    call_command("prepare_database")
-    assert tries == ["migrate", "migrate"]
-
-
-def _here() -> str:
-    return f"{os.environ['DATABASE_URL'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
 
 
 @pytest.mark.parametrize("name", [*processes.NAMES, "all"])

@@ -1,7 +1,6 @@
 """`manage.py prepare_database [ROLE]`, run as the owner of the tables: migrations, then the rights of the processes' role.
 
-For `python -m healthboard.processes prepare` and `make run`. Two at once do it one after the other. A migration waits for
-its lock a moment only and then anew, so that the release before, which goes on meanwhile, never queues up behind it.
+For `python -m healthboard.processes prepare` and `make run`. Two at once do it one after the other.
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ from typing import Any
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 #: any number; the same in every release
 KEY = 4_817_000_076
-LOCK_TIMEOUT_MS, TRIES, PAUSE_S = 3000, 40, 3.0
 #: how long another one that prepares the same database is waited for
 PATIENCE_S = 600.0
-_LOCK_NOT_AVAILABLE = "55P03"
 
 
 class Command(BaseCommand):
@@ -35,7 +32,7 @@ class Command(BaseCommand):
         try:
             with self._alone():
                 number = _missing()
-                self._migrate()
+                call_command("migrate", interactive=False, verbosity=0, stdout=self.stdout, stderr=self.stderr)
                 self.stdout.write(f"{number} migrations applied" if number else "no migrations to apply")
                 if role:
                     call_command("grants", role, stdout=self.stdout)
@@ -45,44 +42,29 @@ class Command(BaseCommand):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
+        """An advisory lock, in a session of its own: it ends with that session, whatever happens to the other."""
         if connection.vendor != "postgresql":
             yield
             return
-        end = time.monotonic() + PATIENCE_S
-        told = False
-        while not _asked("SELECT pg_try_advisory_lock(%s)"):
-            if time.monotonic() > end:
-                raise CommandError("another one prepares this database and does not end: look there", returncode=2)
-            if not told:
-                self.stdout.write("another one prepares this database: waiting for it")
-                self.stdout.flush()
-                told = True
-            time.sleep(0.5)
+        lock = connection.copy()
         try:
+            end, told = time.monotonic() + PATIENCE_S, False
+            with lock.cursor() as cursor:
+                while not _had(cursor):
+                    if time.monotonic() > end:
+                        raise CommandError("another one prepares this database and does not end", returncode=2)
+                    if not told:
+                        self.stdout.write("another one prepares this database: waiting for it")
+                        told = True
+                    time.sleep(0.5)
             yield
         finally:
-            connection.close()  # with the session the lock ends, whatever state it is in
-
-    def _migrate(self) -> None:
-        for left in range(TRIES - 1, -1, -1):
-            try:
-                if connection.vendor == "postgresql":
-                    with connection.cursor() as cursor:
-                        cursor.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
-                call_command("migrate", interactive=False, verbosity=0)
-                return
-            except OperationalError as error:
-                if getattr(error.__cause__, "sqlstate", "") != _LOCK_NOT_AVAILABLE or not left:
-                    raise
-                self.stdout.write("a migration waits for a lock: tried again")
-                self.stdout.flush()
-                time.sleep(PAUSE_S)
+            lock.close()
 
 
-def _asked(statement: str) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [KEY])
-        return bool(cursor.fetchone()[0])
+def _had(cursor: Any) -> bool:
+    cursor.execute("SELECT pg_try_advisory_lock(%s)", [KEY])
+    return bool(cursor.fetchone()[0])
 
 
 def _missing() -> int:
