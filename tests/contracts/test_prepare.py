@@ -90,7 +90,7 @@ def test_two_at_once_on_an_empty_database_and_then_again(env, server):
     both = [ended(child) for child in [begin(env), begin(env)]]
     assert [code for code, _, _ in both] == [0, 0], both
     assert sorted("no migrations to apply" in out for _, out, _ in both) == [False, True], both
-    assert sum("another one prepares this database: waiting for it" in out for _, out, _ in both) <= 1
+    assert any("another one prepares this database: waiting for it" in out for _, out, _ in both)
     code, out, _ = ended(begin(env))
     assert code == 0 and out.splitlines() == [
         "no migrations to apply", "prep_a may add to the audit record and read it, and write everything else",

@@ -5,9 +5,6 @@ For `python -m healthboard.processes prepare` and `make run`. Two at once do it 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.core.management import call_command
@@ -15,10 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-#: any number; the same in every release
-KEY = 4_817_000_076
-#: how long another one that prepares the same database is waited for
-PATIENCE_S = 600.0
+from healthboard.management.alone import alone
 
 
 class Command(BaseCommand):
@@ -30,7 +24,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, role: str, **options: Any) -> None:
         try:
-            with self._alone():
+            with alone(self.stdout.write):
                 number = _missing()
                 call_command("migrate", interactive=False, verbosity=0, stdout=self.stdout, stderr=self.stderr)
                 self.stdout.write(f"{number} migrations applied" if number else "no migrations to apply")
@@ -39,32 +33,6 @@ class Command(BaseCommand):
         except DatabaseError as error:
             reason = (str(error).strip().splitlines() or ["unknown"])[0]
             raise CommandError(f"the database could not be prepared: {reason}", returncode=2) from None
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """An advisory lock, in a session of its own: it ends with that session, whatever happens to the other."""
-        if connection.vendor != "postgresql":
-            yield
-            return
-        lock = connection.copy()
-        try:
-            end, told = time.monotonic() + PATIENCE_S, False
-            with lock.cursor() as cursor:
-                while not _had(cursor):
-                    if time.monotonic() > end:
-                        raise CommandError("another one prepares this database and does not end", returncode=2)
-                    if not told:
-                        self.stdout.write("another one prepares this database: waiting for it")
-                        told = True
-                    time.sleep(0.5)
-            yield
-        finally:
-            lock.close()
-
-
-def _had(cursor: Any) -> bool:
-    cursor.execute("SELECT pg_try_advisory_lock(%s)", [KEY])
-    return bool(cursor.fetchone()[0])
 
 
 def _missing() -> int:

@@ -10,6 +10,7 @@ from healthboard.audit import heads
 from healthboard.audit.models import AuditRow
 from healthboard.fleet import gaps
 from healthboard.fleet.models import Installation
+from healthboard.management.alone import alone
 from healthboard.repairs import restored
 from healthboard.repairs.models import Switch
 
@@ -18,6 +19,10 @@ class Command(BaseCommand):
     help = "Stamp the mode into the database, create the fleet default policy and, in the sandbox, its log-ins."
 
     def handle(self, *args, **options):
+        with alone(self.stdout.write):
+            self._stamp()
+
+    def _stamp(self):
         stamped = Installation.objects.order_by("pk").first()
         new = stamped is None
         if new:
