@@ -1,0 +1,122 @@
+"""The systemd units, installed by the documented commands into a folder: valid, and closed to what they do not need."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.install.shipped import FOLDER, PROCESSES, ROOT, WITHOUT_AWS, documented, read_by_the_server
+
+README = (FOLDER / "README.md").read_text()
+SERVER = [f"healthboard@{name}.service" for name in PROCESSES if name != "prepare"] + ["healthboard-prepare.service"]
+NODE = ["healthboard-node.service", "healthboard-gate.service", "healthboard-metadata.service"]
+#: systemd's exposure level in tenths (0 closed to 100 open) that a unit may have at most
+AT_MOST = dict.fromkeys(SERVER, 16) | {
+    "healthboard-node.service": 25,
+    "healthboard-gate.service": 25,
+    "healthboard-metadata.service": 38,
+}
+
+
+def block(heading: str) -> str:
+    """The first block of commands below a heading of README.md."""
+    return re.search(rf"^## {heading}$.*?```sh\n(.*?)```", README, re.S | re.M)[1]
+
+
+@pytest.fixture(scope="module")
+def analyze():
+    found = shutil.which("systemd-analyze")
+    if not found:
+        assert not os.environ.get("WANT_SYSTEMD"), "systemd-analyze is missing: apt-get install systemd"
+        pytest.skip("systemd-analyze is not here: apt-get install systemd")
+    return found
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """A machine's root as the commands leave it, with systemd's own units and the programs that are named."""
+    root = tmp_path_factory.mktemp("machine")
+    shutil.copytree("/lib/systemd/system", root / "usr/lib/systemd/system", symlinks=True)
+    units = root / "etc/systemd/system"
+    subprocess.run(
+        ["sh", "-eu", "-c", block("systemd")], cwd=ROOT, env={**os.environ, "DESTDIR": str(root)}, check=True
+    )
+    for name in NODE:
+        shutil.copy(ROOT / "workers/node" / name, units)
+    for program in ("usr/bin/python3", "usr/bin/timeout", "usr/sbin/iptables", "opt/healthboard/.venv/bin/python"):
+        (root / program).parent.mkdir(parents=True, exist_ok=True)
+        (root / program).write_text("#!/bin/sh\n")
+        (root / program).chmod(0o755)
+    return root
+
+
+def verified(analyze: str, root: Path, unit: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [analyze, f"--root={root}", "--recursive-errors=yes", "--man=no", "verify", unit],
+        capture_output=True, text=True, timeout=60, cwd=root,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("unit", [*SERVER, *NODE, "healthboard.target"])
+def test_a_unit_is_valid(analyze, root, unit):
+    assert verified(analyze, root, unit) == (0, "")
+
+
+def test_a_mistake_in_a_unit_would_be_seen(analyze, root):
+    unit = root / "etc/systemd/system/healthboard-typo.service"
+    unit.write_text((FOLDER / "systemd/healthboard-prepare.service").read_text() + "ProtectHomme=yes\n")
+    status, said = verified(analyze, root, unit.name)
+    assert status and "ProtectHomme" in said
+
+
+@pytest.mark.parametrize("unit", AT_MOST)
+def test_a_unit_is_closed(analyze, root, unit):
+    done = subprocess.run(
+        [analyze, f"--root={root}", "--offline=yes", "--no-pager", f"--threshold={AT_MOST[unit]}", "security", unit],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+def settings(root: Path, unit: str) -> list[str]:
+    """Lines of a unit with its drop-ins, in systemd's order."""
+    units = root / "etc/systemd/system"
+    name = unit if (units / unit).exists() else re.sub("@.*", "@.service", unit)
+    files = [
+        units / name,
+        *sorted({*(units / f"{name}.d").glob("*"), *(units / f"{unit}.d").glob("*")}, key=lambda p: p.name),
+    ]
+    return [line for file in files for line in file.read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("unit", SERVER)
+def test_only_reader_and_actor_reach_instance_metadata_and_only_prepare_the_owner(root, unit):
+    lines = settings(root, unit)
+    process = "prepare" if "prepare" in unit else unit.partition("@")[2].removesuffix(".service")
+    last = [line for line in lines if line.startswith("IPAddressDeny=")]
+    hidden = ["IPAddressDeny=169.254.169.254 169.254.170.2 169.254.170.23 fd00:ec2::254 fd00:ec2::23"]
+    # drop-ins go by name: the one that opens must come after the one that closes
+    assert last == (hidden if process in WITHOUT_AWS else [*hidden, "IPAddressDeny="])
+    assert any("owner.url" in line for line in lines) == (process == "prepare")
+    assert any("external-id" in line for line in lines) == (process not in WITHOUT_AWS)
+
+
+def test_every_variable_of_the_units_is_one_that_is_read():
+    text = "".join(path.read_text() for path in (FOLDER / "systemd").iterdir())
+    names = {
+        n.removesuffix("_FILE")
+        for line in re.findall(r"^Environment=(.*)$", text, re.M)
+        for n in re.findall(r"(\w+)=", line)
+    }
+    assert names - {"HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"} <= read_by_the_server() & documented()
+
+
+def test_the_target_wants_every_process():
+    wanted = re.search("^Wants=(.*)$", (FOLDER / "systemd/healthboard.target").read_text(), re.M)[1].split()
+    assert sorted(wanted) == sorted(unit for unit in SERVER if "@" in unit)
