@@ -32,7 +32,7 @@ def spare_port() -> int:
     raise RuntimeError("no spare port below 32000")
 
 
-def _binary(name: str) -> str:
+def binary(name: str) -> str:
     found = [str(p) for p in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)]
     found += [shutil.which(name) or ""]
     for path in found:
@@ -67,7 +67,7 @@ class Postgres:
         env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/tmp"}
         common = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": "/tmp", **_as_user()}
         subprocess.run(
-            [_binary("initdb"), "-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+            [binary("initdb"), "-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
             check=True,
             **common,
         )
@@ -78,7 +78,7 @@ class Postgres:
         ]  # fmt: skip
         common["stderr"] = subprocess.DEVNULL
         process = subprocess.Popen(
-            [_binary("postgres"), "-D", str(folder), *settings, *options], start_new_session=True, **common, **popen
+            [binary("postgres"), "-D", str(folder), *settings, *options], start_new_session=True, **common, **popen
         )
         server = cls(process, port, folder)
         for _ in range(200):

@@ -41,10 +41,10 @@ BEAT_S = 2.0**-10  # and adds up without rounding
 
 
 class Still:
-    """A clock that stands until it is turned."""
+    """A clock that stands until it is turned. `at`: where it begins, else now."""
 
-    def __init__(self) -> None:
-        self.base, self.offset = float(int(datetime.now(UTC).timestamp())), 0.0
+    def __init__(self, at: datetime | None = None) -> None:
+        self.base, self.offset = float(int((at or datetime.now(UTC)).timestamp())), 0.0
 
     def __call__(self) -> float:
         return self.base + self.offset
@@ -53,11 +53,11 @@ class Still:
 class _World(Fleet):
     """The in-process sandbox with a clock that stands still between steps."""
 
-    def __init__(self, home: Path, **settings: Any) -> None:
+    def __init__(self, home: Path, at: datetime | None = None, **settings: Any) -> None:
         from healthboard.sandbox.config import Config
         from healthboard.sandbox.server import Engine
 
-        self.clock = Still()  # type: ignore[assignment]
+        self.clock = Still(at)  # type: ignore[assignment]
         values: dict[str, Any] = {"speed": SPEED, "script": False, "post": False, **settings}
         self.engine = Engine(Config(home=home, **values), self.clock)
         self.engine.start(ticking=False)
@@ -67,8 +67,11 @@ class _World(Fleet):
 class Drive:
     """The one loop. `step` is one second of everything; `until` steps on until something is so."""
 
-    def __init__(self, home: Path, pools: str = "train=group:4,solo=template:4", *, others: bool = False) -> None:
-        self.fleet = _World(home, pools=parse_pools(pools))
+    def __init__(
+        self, home: Path, pools: str = "train=group:4,solo=template:4", *, others: bool = False,
+        at: datetime | None = None,
+    ) -> None:  # fmt: skip
+        self.fleet = _World(home, at, pools=parse_pools(pools))
         if not others:
             _only_ours(self.fleet)
         self.crew = self.fleet.engine.crew

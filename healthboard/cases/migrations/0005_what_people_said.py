@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='decision',
             name='allow',
-            field=models.JSONField(default=list),
+            field=models.JSONField(db_default=models.Value([], models.JSONField()), default=list),
         ),
         migrations.AddField(
             model_name='decision',

@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='instance',
             name='metadata_open',
-            field=models.CharField(blank=True, max_length=100),
+            field=models.CharField(blank=True, db_default='', default='', max_length=100),
         ),
     ]

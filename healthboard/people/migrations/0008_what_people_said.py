@@ -22,27 +22,27 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='apitoken',
             name='name',
-            field=models.CharField(blank=True, max_length=60),
+            field=models.CharField(blank=True, db_default='', default='', max_length=60),
         ),
         migrations.AddField(
             model_name='apitoken',
             name='pool',
-            field=models.CharField(blank=True, max_length=255),
+            field=models.CharField(blank=True, db_default='', default='', max_length=255),
         ),
         migrations.AddField(
             model_name='apitoken',
             name='region',
-            field=models.CharField(blank=True, max_length=32),
+            field=models.CharField(blank=True, db_default='', default='', max_length=32),
         ),
         migrations.AddField(
             model_name='apitoken',
             name='scope',
-            field=models.CharField(default='all', max_length=10),
+            field=models.CharField(db_default='all', default='all', max_length=10),
         ),
         migrations.AddField(
             model_name='grant',
             name='source',
-            field=models.CharField(blank=True, editable=False, max_length=8),
+            field=models.CharField(blank=True, db_default='', default='', editable=False, max_length=8),
         ),
         migrations.CreateModel(
             name='ServiceAccount',
