@@ -6,7 +6,7 @@ from typing import Any
 
 from ninja import NinjaAPI
 
-from healthboard.api import acts, decisions, errors, fleet, lists, node, node_enrol, record
+from healthboard.api import acts, decisions, errors, fleet, lists, node, node_enrol, policies, record, two
 from healthboard.api.auth import Session, Token
 
 
@@ -38,5 +38,7 @@ api.add_router("", record.router)
 api.add_router("", fleet.router)
 api.add_router("", decisions.router)
 api.add_router("", acts.router)
+api.add_router("", two.router)
+api.add_router("", policies.router)
 api.add_router("", node.router)
 api.add_router("", node_enrol.router)

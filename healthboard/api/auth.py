@@ -47,13 +47,15 @@ class Session(AuthBase):
 
 
 class Throttle(AuthRateThrottle):
-    """Per person and web process; well above what a page or a dashboard asks."""
+    """Per person and web process; as a rule well above what a page or a dashboard asks. What works for seconds each time
+    has a `name` and `rate` of its own."""
 
-    def __init__(self) -> None:
-        super().__init__("1200/m")
+    def __init__(self, rate: str = "1200/m", name: str = "api") -> None:
+        super().__init__(rate)
+        self.name = name
 
     def get_cache_key(self, request: HttpRequest) -> str:
-        return self.cache_format % {"scope": "api", "ident": getattr(request.auth, "pk", "")}
+        return self.cache_format % {"scope": self.name, "ident": getattr(request.auth, "pk", "")}
 
 
 def actor_of(request: HttpRequest) -> Actor:

@@ -1,4 +1,4 @@
-"""The fleet's parts and its policies through the API: GPUs, pools, policies as they are, and as YAML."""
+"""The fleet's parts through the API: GPUs and pools."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from healthboard.api import more, schemas
-from healthboard.api.auth import Throttle, actor_of, may_view
-from healthboard.api.errors import READ, WRITE
+from healthboard.api.auth import Throttle, may_view
+from healthboard.api.errors import READ
 from healthboard.api.lists import CSV, After, Limit, OneInstance, Word, page
 from healthboard.fleet.models import Gpu, Instance, Pool
 from healthboard.people import access
-from healthboard.policies import exchange
-from healthboard.policies.matching import MATCH_KEYS
-from healthboard.policies.models import Policy
-from healthboard.policies.visible import visible
 from healthboard.repairs.models import Repair
 
 router = Router(tags=["fleet"], throttle=[Throttle()])
@@ -89,33 +85,3 @@ def _pool(row: Any) -> dict[str, Any]:
         "cluster": row.cluster.name, "group": row.group_name, "instances": row.there, "out": row.there - row.serving,
         "repairs": row.under,
     }  # fmt: skip
-
-
-@router.get("/policies", response={200: more.PolicyList, **READ}, operation_id="list_policies", openapi_extra=CSV)
-def policies(
-    request: HttpRequest, after: After = None, limit: Limit = 500, format: schemas.Format = schemas.Format.JSON
-):
-    """Policies that may match what the caller sees, each as its current version keeps it."""
-    may_view(request)
-    rows = visible(access.seeing(request.auth)).select_related("current")
-    return page(request, rows, _policy, "policies", after, limit, format, more.PolicyItem)
-
-
-def _policy(row: Policy) -> dict[str, Any]:
-    now = row.current
-    return {
-        "id": row.pk, "name": row.name, "is_default": row.is_default, "enabled": row.enabled,
-        "version": now.number if now else None, "match": {k: v for k in MATCH_KEYS if (v := getattr(row, k))},
-        "settings": row.settings or {}, "saved_at": now.saved_at if now else None,
-        "saved_by": now.saved_by_name if now else "",
-    }  # fmt: skip
-
-
-@router.post("/policies/apply", response={200: more.Applied, **WRITE}, operation_id="apply_policies")
-def apply(request: HttpRequest, payload: more.ApplyIn) -> Any:
-    """Save every policy of the YAML that differs, all or none: `manage.py policies apply` under the caller's name. Like
-    any edit of a policy it wants an admin who has logged in lately, which a token alone never proves."""
-    may_view(request)
-    reason = payload.reason.strip() or "applied through the API"
-    said = exchange.apply(payload.yaml, actor=actor_of(request), reason=reason, dry_run=payload.dry_run)
-    return {"changes": said, "dry_run": payload.dry_run}

@@ -20,6 +20,7 @@ from healthboard.cases import jobs as job_rows
 from healthboard.fleet import foreign
 from healthboard.people import access
 from healthboard.refusals import NotFound
+from healthboard.repairs import agreement
 
 router = Router(tags=["lists"], throttle=[Throttle()])
 
@@ -120,7 +121,8 @@ def repair(request: HttpRequest, repair_id: Id):
     row = access.within(request.auth, views.repairs(), prefix="instance__").filter(pk=repair_id).first()
     if row is None:
         raise NotFound(f"There is no repair {repair_id}.")
-    return one(request, views.repair_detail(row))
+    item = {**views.repair_detail(row), "choices": agreement.choices(row, request.auth)}
+    return one(request, item)
 
 
 @router.get(

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from healthboard.api.schemas import DecisionItem, Text
 from healthboard.cases.by_hand import ACTIONS
+from healthboard.cases.preview import DAYS
 
 NEXT = Field(description="pass it as `after` for the next page; null at the end")
 Action = Literal[ACTIONS]
@@ -158,6 +159,57 @@ class ApplyIn(Schema):
 class Applied(Schema):
     changes: list[str] = Field(description="a sentence for each change; none: nothing differed")
     dry_run: bool
+
+
+class Exported(Schema):
+    yaml: str = Field(description="as `ApplyIn` takes it")
+
+
+class PreviewIn(Schema):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    yaml: Annotated[str, Field(max_length=1024 * 1024, pattern=r"^[^\x00]*$")]
+    days: Literal[DAYS] = Field(7, description="of recorded evidence, back from now")
+
+
+class Sum(Schema):
+    then: str
+    now: str
+    cases: int
+    counterfactual: int
+
+
+class Otherwise(Schema):
+    """One case, by the first evidence of it that would be decided otherwise."""
+
+    case: int
+    title: str
+    at: datetime
+    then: str
+    now: str
+    done: str
+    why: list[str]
+    counterfactual: bool
+
+
+class Previewed(Schema):
+    """`cases`: those that the policies concern; `alike`: of them, decided as they were; `counterfactual`: of them, begun
+    after the first change in their pool. `lines` are the first that go otherwise, `more` how many are not listed."""
+
+    days: int
+    since: datetime
+    until: datetime
+    total: int
+    looked: int
+    cut: str = Field(description="why not all was looked at; empty where it was")
+    cases: int
+    alike: int
+    counterfactual: int
+    by_rules: int = Field(description="cases that newer rules of healthboard decide otherwise whatever the policy")
+    unreadable: int
+    running: list[str] = Field(description="changed settings that say how a repair runs, not whether")
+    sums: list[Sum]
+    lines: list[Otherwise]
+    more: int
 
 
 class Offer(Schema):

@@ -191,8 +191,19 @@ class CaseDetail(CaseItem):
     waiting_for: list[Waiting]
 
 
+class Choice(Schema):
+    """One answer that a repair offers; `needs` other than ``decide``: a second person confirms it."""
+
+    key: str
+    title: str
+    needs: str
+    people: str = Field(description="how many people it takes and who has chosen it; empty where one is enough")
+    why_not: str | None = Field(description="why the caller may not choose it, in words")
+
+
 class RepairDetail(RepairItem):
     plan: dict
+    choices: list[Choice] = Field(description="what it asks; empty where it does not")
     steps: list[Step]
     waiting_for: list[Waiting]
 

@@ -21,7 +21,8 @@ from healthboard.fleet import foreign
 from healthboard.fleet.models import Source
 from healthboard.fleet.sources import blind
 from healthboard.people import access
-from healthboard.repairs.models import Breaker, Switch
+from healthboard.repairs import queries
+from healthboard.repairs.models import Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,21 @@ def frame(request: HttpRequest) -> Frame:
     """Six small queries, once a request."""
     found = getattr(request, "_frame", None)
     if found is None:
-        now = clock.now()
+        now, see = clock.now(), access.seeing(request.user)
         found = request._frame = Frame(
             switch=Switch.objects.first(),
-            blind=[source for source in Source.objects.select_related("account") if blind(source, now)],
-            waiting=access.within(request.user, Case.objects.filter(state=State.WAITING)).count(),
-            breakers=Breaker.objects.filter(released_at=None).count(),
-            alarms=_alarms(request),
+            blind=[one for one in see(Source.objects.select_related("account"), pool="") if blind(one, now)],
+            waiting=see(Case.objects.filter(state=State.WAITING)).count(),
+            breakers=queries.breakers(see).filter(released_at=None).count(),
+            alarms=_alarms(see),
             may_stop=access.why_not(request.user, "stop") is None,
         )
     return found
 
 
-def _alarms(request: HttpRequest) -> list[str]:
+def _alarms(see: foreign.See) -> list[str]:
     broken = alarm.unseen()
-    return foreign.plain(access.seeing(request.user), broken) if broken else broken
+    return foreign.plain(see, broken) if broken else broken
 
 
 def frame_version(request: HttpRequest) -> str:

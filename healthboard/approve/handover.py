@@ -26,7 +26,7 @@ from healthboard.fleet.sources import blind
 from healthboard.pages import page
 from healthboard.people import access
 from healthboard.repairs import queries
-from healthboard.repairs.models import Breaker, Repair, Switch
+from healthboard.repairs.models import Repair, Switch
 
 HOURS, MOST_HOURS, MOST = 8, 168, 100
 FORMATS = ("text", "markdown")
@@ -164,7 +164,7 @@ def _paused(request: HttpRequest, cases: QuerySet[Case], now: datetime) -> Secti
 
 
 def _breakers(request: HttpRequest, since: datetime) -> Section:
-    rows = here(access.seeing(request.user), Breaker).select_related("account").order_by("-opened_at")
+    rows = queries.breakers(access.seeing(request.user)).select_related("account").order_by("-opened_at")
     released, left = _first(rows.filter(released_at__gte=since))
     found = [
         Row(f"{b.title}: {b.where}", "/system/#breakers", f"open since {_at(b.opened_at)}: {b.why}")

@@ -31,7 +31,7 @@ from healthboard.people import second as people_second
 from healthboard.people.models import Request
 from healthboard.policies import matching
 from healthboard.refusals import Invalid, NotFound, Refusal
-from healthboard.repairs import brakes, budget, queries, second
+from healthboard.repairs import brakes, budget, queries
 from healthboard.repairs.models import Breaker, Pause, Repair
 
 PAUSABLE = {"pool": Pool, "workload": Workload, "instance": Instance}
@@ -71,7 +71,7 @@ def _seen(request: HttpRequest) -> dict[str, Any]:
 def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
     now, policies, see = clock.now(), matching.snapshots(), access.seeing(request.user)
     pulses = {pulse.name: pulse for pulse in Pulse.objects.order_by("name")}
-    released = here(see, Breaker).filter(released_at__isnull=False).select_related("account")
+    released = queries.breakers(see).filter(released_at__isnull=False).select_related("account")
     pauses = queries.pauses(see).filter(ended_at=None, until__gt=now)
     sources = list(here(see, Source).select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
@@ -109,14 +109,13 @@ def _may(request: HttpRequest) -> dict[str, str | None]:
 
 
 def here(see: Callable[..., QuerySet[Any]], model: type[Any]) -> QuerySet[Any]:
-    """What concerns the places of a person (`access.seeing`); a breaker of the whole fleet concerns everybody."""
-    rows = see(model.objects.all(), pool="")
-    return rows | model.objects.filter(account=None) if model not in (Source, AwsNotice) else rows
+    """What concerns the places of a person (`access.seeing`): sources, and what AWS says."""
+    return see(model.objects.all(), pool="")
 
 
 def _breakers(request: HttpRequest, see: Callable[..., QuerySet[Any]], waiting: list[Request]) -> list[Breaker]:
     """The open ones, each with why this person may not ask for its release, or None; and with what was asked for."""
-    rows = here(see, Breaker).filter(released_at=None).select_related("account").order_by("-opened_at")
+    rows = queries.breakers(see).filter(released_at=None).select_related("account").order_by("-opened_at")
     rows = foreign.rows(see, rows, "why")
     asked, holding = access.asking(request.user, "release"), groups.holdings()
     for row in rows:
@@ -204,15 +203,12 @@ def acting(request: HttpRequest) -> HttpResponse:
 @page
 @require_POST
 def release_breaker(request: HttpRequest, pk: int) -> HttpResponse:
-    """Ask for it; another person confirms. A breaker of a group case is released with the case, so that its members go
-    their way."""
+    """Ask for it; another person confirms. A breaker of a group case is released with the case."""
 
     def act() -> None:
-        group = groups.holding(pk)
-        if group is not None:
-            cases_second.ask_release(group.pk, actor=actor_of(request), reason=_reason(request))
-        else:
-            second.ask_release(pk, actor=actor_of(request), reason=_reason(request))
+        if not queries.breakers(access.seeing(request.user)).filter(pk=pk).exists():
+            raise NotFound(f"There is no breaker {pk}.")  # a refusal would name a pool that the person does not see
+        cases_second.ask_release_of(pk, actor=actor_of(request), reason=_reason(request))
 
     return _do(request, "Asked for: another person confirms the release.", act)
 

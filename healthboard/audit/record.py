@@ -30,11 +30,16 @@ def record(
     case_id: int | None = None,
     repair_id: int | None = None,
     payload: dict[str, Any] | None = None,
+    account: Any = None,
+    region: str = "",
 ) -> AuditRow:
-    """Append one row. `instance` is a fleet Instance or None; the payload must be JSON."""
+    """Append one row. `instance` is a fleet Instance or None; `account` (a fleet Account) and `region` are of what is
+    wider than one: only who sees them as a whole reads the row. The payload must be JSON."""
     if not transaction.get_connection().in_atomic_block:
         raise RuntimeError(f"audit row {verb} outside a transaction")
     payload = json.loads(json.dumps(_kept(payload or {}), default=str))
+    if instance is not None:
+        account, region = instance.account, instance.region
     return AuditRow.objects.create(
         at=clock.now(),
         user=actor.user,
@@ -42,8 +47,8 @@ def record(
         via=actor.via,
         verb=verb,
         subject=subject,
-        account=instance.account.account_id if instance is not None else "",
-        region=instance.region if instance is not None else "",
+        account=account.account_id if account is not None else "",
+        region=region,
         instance=instance.instance_id if instance is not None else "",
         case_id=case_id,
         repair_id=repair_id,

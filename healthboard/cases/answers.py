@@ -15,7 +15,7 @@ from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import OPEN, Resolution, State
 from healthboard.fleet import record
 from healthboard.people import second as people_second
-from healthboard.people.access import AGAIN, given, in_group, why_not
+from healthboard.people.access import again, given, in_group, why_not
 from healthboard.people.actors import Actor
 from healthboard.policies.reading import BAD, reread
 from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound, Refusal
@@ -277,7 +277,7 @@ def _second_person(
     if needed > 1 and hasattr(actor.user, "service"):
         raise NotAllowed("A service account is not one of several people.")
     if verb == "terminate_first" and not actor.recent:
-        raise NotAllowed(AGAIN, again=True)
+        raise again(actor)
     if group and not in_group(actor.user, group):
         raise NotAllowed(f"The policy wants an approver of the group {group}.")
     words = [given(d.user, d.actor, "decide", d.token_id, group) for d in pending] if needed > 1 else []

@@ -84,14 +84,15 @@ class Preview:
 
 
 def of(
-    see: Callable[..., QuerySet], policy: Mapping[str, Any], *, before: Collection[str] = (), days: int = 7,
+    see: Callable[..., QuerySet], *policies: Mapping[str, Any], before: Collection[str] = (), days: int = 7,
     most: int = MOST, seconds: float = SECONDS,
 ) -> Preview:  # fmt: skip
-    """`policy` as a version would keep it; `before`: what it was called until now; `see` narrows to what the person
-    sees (`access.seeing`). At most the newest `most` pieces of evidence, for at most `seconds` of wall time."""
+    """`policies`, one or several at once, each as a version would keep it; `before`: what it was called until now; `see`
+    narrows to what the person sees (`access.seeing`). At most the newest `most` pieces of evidence, for at most
+    `seconds` of wall time."""
     now = clock.now()
     found = Preview(days=days, since=now - timedelta(days=days), until=now)
-    instead = replay.Instead([policy], frozenset(before))
+    instead = replay.Instead(list(policies), frozenset(before))
     with reading_only():
         rows = _rows(see, found, most)
         state = _State(found, instead)

@@ -20,7 +20,7 @@ from healthboard import clock, config
 from healthboard.audit import purge as payloads
 from healthboard.audit.record import record
 from healthboard.cases import lifecycle
-from healthboard.cases.models import Case, Evidence
+from healthboard.cases.models import Case, Evidence, WouldHave
 from healthboard.fleet import recorder
 from healthboard.fleet.models import HealthEvent, Instance, Interval, Pulse
 from healthboard.notices.models import Delivery, Notice
@@ -60,6 +60,7 @@ KINDS = (
     Kind("evidence", 400, "inputs of what closed cases were decided on"),
     Kind("events", 400, "health events: Xids, changed checks, scheduled events"),
     Kind("intervals", 180, "readings that have ended"),
+    Kind("rehearsals", 400, "what would have been done while it was only observed"),
     Kind("recorder", 90, "flight recordings"),
     Kind("notices", 90, "notices of matters that are over, with their deliveries"),
     Kind("audit_payloads", 400, "payloads of audit rows; the rows and their hashes stay"),
@@ -144,6 +145,7 @@ def _old() -> dict[str, tuple[Callable[[datetime], QuerySet[Any]], Callable[[Que
         "evidence": (_evidence, lifecycle.forget),
         "events": (_events, lambda rows: rows.delete()),
         "intervals": (_intervals, lambda rows: rows.delete()),
+        "rehearsals": (_rehearsals, lambda rows: rows.delete()),
         "recorder": (_recordings, lambda rows: rows.delete()),
         "notices": (_notices, lambda rows: rows.delete()),
     }
@@ -160,6 +162,11 @@ def _open_repairs() -> QuerySet[Repair]:
 def _evidence(before: datetime) -> QuerySet[Evidence]:
     over = Evidence.objects.filter(case__closed_at__lt=before).exclude(inputs={}).exclude(inputs__has_key="purged")
     return over.exclude(case__decisions__repair__in=_open_repairs())
+
+
+def _rehearsals(before: datetime) -> QuerySet[WouldHave]:
+    """Of cases that are over: “ready to switch on?” looks back no further than these."""
+    return WouldHave.objects.filter(at__lt=before, case__closed_at__lt=before)
 
 
 def _not_needed(rows: QuerySet[Any]) -> QuerySet[Any]:

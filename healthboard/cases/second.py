@@ -37,6 +37,14 @@ def ask_release(case_id: int, *, actor: Actor, reason: str) -> Request:
         return row
 
 
+def ask_release_of(breaker_id: int, *, actor: Actor, reason: str) -> Request:
+    """Ask for the release of a breaker: with its group case where one holds by it, so that the members go their way."""
+    group = groups.holding(breaker_id)
+    if group is not None:
+        return ask_release(group.pk, actor=actor, reason=reason)
+    return repairs.ask_release(breaker_id, actor=actor, reason=reason)
+
+
 def confirm(request_id: int, *, actor: Actor) -> Request:
     """The second person agrees: what was asked for is carried out in the same transaction. Raises a `Refusal`."""
     subject = Request.objects.filter(pk=request_id).values_list("subject", flat=True).first() or f"request:{request_id}"

@@ -22,6 +22,10 @@ from healthboard.words import listing
 
 RECENT_S = 15 * 60
 AGAIN = "Log in again first: this needs a log-in not older than 15 minutes."
+BY_TOKEN = (
+    "This needs a person's log-in not older than 15 minutes, and a token proves nobody's presence: a person does it on "
+    "the pages, or through the API in the session of their log-in."
+)
 
 #: verb -> (roles that may, what it is in words)
 VERBS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -44,6 +48,7 @@ VERBS: dict[str, tuple[tuple[str, ...], str]] = {
 SCOPES: dict[str, frozenset[str]] = {
     "read": frozenset({"view"}),
     "decide": frozenset({"view", "decide", "undo", "by_hand", "stop", "lift"}),
+    "policies": frozenset({"view", "policy"}),  # to export, check and try them: saving takes a person
     "all": frozenset(VERBS),
 }
 #: Verbs that want a log-in not older than 15 minutes.
@@ -101,7 +106,8 @@ def _within_token(grant: Grant, token: ApiToken) -> Grant | None:
     return Grant(user_id=grant.user_id, role=grant.role, account=account, region=region, pool=pool)
 
 
-def _token_why_not(user: Any, verb: str) -> str | None:
+def token_why_not(user: Any, verb: str) -> str | None:
+    """Why the token that was shown may not be used for it, whatever its user may; None without a token."""
     token = getattr(user, "api_token", None)
     if token is None or token.scope == "all" or verb in SCOPES.get(token.scope, ()):
         return None
@@ -114,7 +120,7 @@ def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str
         return "Log in first."
     if not user.is_active:
         return "This log-in is switched off."
-    if why := _token_why_not(user, verb):
+    if why := token_why_not(user, verb):
         return why
     if not grants:
         if Grant.objects.filter(~counting(), user=user).exists():
@@ -136,7 +142,7 @@ def _why_not(user: Any, verb: str, grants: list[Grant], number: str, region: str
 def somewhere(user: Any, verb: str) -> bool:
     """True if the person may do it in at least some place."""
     roles, _ = VERBS[verb]
-    return any(grant.role in roles for grant in grants_of(user)) and _token_why_not(user, verb) is None
+    return any(grant.role in roles for grant in grants_of(user)) and token_why_not(user, verb) is None
 
 
 def in_group(user: Any, group: str) -> bool:
@@ -164,7 +170,12 @@ def require_somewhere(actor: Actor, verb: str) -> None:
 
 def _require_recent(actor: Actor, verb: str) -> None:
     if verb in RECENT and not actor.recent:
-        raise NotAllowed(AGAIN, again=True)
+        raise again(actor)
+
+
+def again(actor: Actor) -> NotAllowed:
+    """The refusal of a log-in that is too old, or of a token, which is none."""
+    return NotAllowed(AGAIN if actor.token is None else BY_TOKEN, again=True)
 
 
 def given(user: Any, name: str, verb: str, token_id: int | None = None, group: str = "") -> dict[str, Any]:
@@ -205,7 +216,7 @@ def within(
 def seeing(user: Any, verb: str = "view") -> Callable[..., QuerySet]:
     """`within` for many querysets: the person's grants are read now, and once."""
     roles, _ = VERBS[verb]
-    grants = [grant for grant in grants_of(user) if grant.role in roles and _token_why_not(user, verb) is None]
+    grants = [grant for grant in grants_of(user) if grant.role in roles and token_why_not(user, verb) is None]
 
     def of_rows(queryset: QuerySet, *, prefix: str = "", pool: str = "pool__name") -> QuerySet:
         where = Q(pk__in=[])

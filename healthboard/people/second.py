@@ -48,6 +48,12 @@ def waiting(*subjects: str) -> QuerySet[Request]:
     return (rows.filter(subject__in=subjects) if subjects else rows).order_by("asked_at")
 
 
+def seen(user: Any, rows: Iterable[Request]) -> list[Request]:
+    """Those of places that the person may see."""
+    hidden = access.asking(user, "view")
+    return [row for row in rows if hidden(**place_of(row)) is None]
+
+
 def shown(rows: Iterable[Request], user: Any, why: Callable[[Request, Any], str | None]) -> list[Request]:
     """For a page: each with why this person may not confirm it (None: may), and whether it is their own."""
     found = list(rows)
@@ -65,7 +71,7 @@ def ask(
     Raises Invalid, NotAllowed, AlreadyDecided."""
     access.require(actor, KINDS[kind].ask, account=account, region=region, pool=pool)
     if not actor.recent:
-        raise NotAllowed(access.AGAIN, again=True)
+        raise access.again(actor)
     if not reason.strip():
         raise Invalid("Say why: the second person will want to know.")
     now = clock.now()
@@ -83,7 +89,8 @@ def ask(
     except IntegrityError:
         raise AlreadyDecided("Somebody asked for this at the same moment: another person confirms it.") from None
     record("second.asked", subject, f"{what}: asked for by {actor.name}, waits for a second person: {row.reason}",
-           actor=actor, payload={"request": row.pk, "kind": kind, "expires_at": row.expires_at.isoformat()})  # fmt: skip
+           actor=actor, payload={"request": row.pk, "kind": kind, "expires_at": row.expires_at.isoformat()},
+           account=account, region=region)  # fmt: skip
     return row
 
 
@@ -127,7 +134,7 @@ def check(
     if why := why_not(row, second.user, editors=editors, requesters=requesters):
         raise NotAllowed(why)
     if not second.recent:
-        raise NotAllowed(access.AGAIN, again=True)
+        raise access.again(second)
     if gone := access.withdrawn(asked_as(row), **place_of(row)):
         raise NotAllowed(f"{gone} Ask anew.")
     if seen != row.seen:
@@ -151,6 +158,8 @@ def refuse(request_id: int, *, actor: Actor, reason: str) -> Request:
     if not actor.is_person:
         raise NotAllowed("Only a person may do this.")
     if actor.user.pk == row.asked_by_user_id:
+        if why := access.token_why_not(actor.user, "undo"):
+            raise NotAllowed(why)
         _end(row, "WITHDRAWN", actor, reason)
         return row
     kind = KINDS[row.kind]
@@ -196,4 +205,5 @@ def _end(row: Request, state: str, actor: Actor, answer: str) -> None:
     row.save(update_fields=["state", "answered_by", "answered_by_user", "answered_at", "answer"])
     said = f": {row.answer}" if row.answer else ""
     record(f"second.{state.lower()}", row.subject, f"{row.what}: {row.get_state_display()} by {actor.name}{said}",
-           actor=actor, payload={"request": row.pk, "kind": row.kind, "asked_by": row.asked_by})  # fmt: skip
+           actor=actor, payload={"request": row.pk, "kind": row.kind, "asked_by": row.asked_by},
+           account=row.account, region=row.region)  # fmt: skip

@@ -17,6 +17,7 @@ from healthboard.refusals import Invalid
 WORDS = {
     "read": "read: sees",
     "decide": "decide: sees, decides cases, drains, returns, stops",
+    "policies": "policies: sees, exports policies, checks and previews a changed file",
     "all": "all that its user may",
 }
 

@@ -11,6 +11,7 @@ from healthboard.policies import matching
 from healthboard.policies.reading import workloads_of
 from healthboard.repairs import opening
 from healthboard.repairs.models import Repair
+from healthboard.repairs.states import State
 
 #: answers that choose a heavier action than the one that was decided
 HEAVIER = ("replace",)
@@ -49,6 +50,23 @@ def why_not(row: Repair, user: Any, choice: str) -> str | None:
     if before and user.pk in editors(row):
         return "You were the last to edit the policy in force: another person must choose this."
     return None
+
+
+def choices(row: Repair, user: Any) -> list[dict[str, Any]]:
+    """What a repair that asks offers, each with why this person may not choose it, or None."""
+    if row.state != State.ASKING:
+        return []
+    offered = row.facts.get("choices") or []
+    why = access.why_not(user, "decide", **place(row))  # what takes a second person is asked for by whoever may decide
+    return [
+        {
+            "needs": "decide",
+            **choice,
+            "why_not": why or why_not(row, user, choice["key"]),
+            "people": said(row, choice["key"]),
+        }
+        for choice in offered
+    ]
 
 
 def said(row: Repair, choice: str) -> str:

@@ -11,7 +11,7 @@ from healthboard.audit.record import record
 from healthboard.fleet.models import Account, Instance
 from healthboard.fleet.sources import watch_anew
 from healthboard.notices.outbox import announce, follow
-from healthboard.people.access import AGAIN, why_not
+from healthboard.people.access import again, why_not
 from healthboard.people.actors import Actor
 from healthboard.refusals import Closed, Invalid, NotAllowed, NotFound
 from healthboard.repairs.models import Breaker, Pause, Switch
@@ -77,7 +77,9 @@ def open_breaker(
     )
     if new:
         payload = {"kind": kind, "scope": [scope_kind, scope]}
-        record("breaker.opened", f"breaker:{breaker.pk}", why, actor=actor, payload=payload)
+        record(
+            "breaker.opened", f"breaker:{breaker.pk}", why, actor=actor, payload=payload, account=account, region=region
+        )
         if kind != "CORRELATED":  # that one is told with its group case
             announce(
                 key=f"breaker-{breaker.pk}", kind="breaker", body=why, link="/system/#breakers",
@@ -107,7 +109,7 @@ def release_breaker(breaker_id: int, actor: Actor, reason: str, *, second: Actor
     breaker.released_at, breaker.released_by, breaker.release_reason = clock.now(), both[:150], reason[:255]
     breaker.save(update_fields=["released_at", "released_by", "release_reason"])
     record("breaker.released", f"breaker:{breaker.pk}", f"released by {both}: {reason}", actor=second,
-           payload={"reason": reason, "asked_by": actor.name})  # fmt: skip
+           payload={"reason": reason, "asked_by": actor.name}, account=breaker.account, region=breaker.region)  # fmt: skip
     follow(
         f"breaker:{breaker.pk}", key=f"breaker-released-{breaker.pk}", kind="breaker_released",
         subject=f"{breaker.title}: {breaker.where}, released by {both}", body=reason,
@@ -136,7 +138,7 @@ def pause(
         set_by=actor.name[:150], set_by_user=actor.user, set_at=clock.now(),
     )  # fmt: skip
     record("pause.set", f"pause:{row.pk}", f"{scope_kind} {scope} paused: {reason}", actor=actor,
-           payload={"until": until.isoformat()})  # fmt: skip
+           payload={"until": until.isoformat()}, account=account, region=region)  # fmt: skip
     return row
 
 
@@ -149,7 +151,8 @@ def end_pause(pause_id: int, actor: Actor) -> None:
     if row.ended_at is None:
         row.ended_at, row.ended_by = clock.now(), actor.name[:150]
         row.save(update_fields=["ended_at", "ended_by"])
-        record("pause.ended", f"pause:{row.pk}", f"{row.scope_kind} {row.scope} pause ended", actor=actor)
+        record("pause.ended", f"pause:{row.pk}", f"{row.scope_kind} {row.scope} pause ended", actor=actor,
+               account=row.account, region=row.region)  # fmt: skip
 
 
 def _pool_of(row: Pause) -> str:
@@ -240,4 +243,4 @@ def _allow(actor: Actor, verb: str, *, account: Account | None = None, region: s
     if reason := why_not(actor.user, verb, account=account, region=region, pool=pool):
         raise NotAllowed(reason)
     if verb in ("release", "resume", "second") and not actor.recent:
-        raise NotAllowed(AGAIN, again=True)
+        raise again(actor)

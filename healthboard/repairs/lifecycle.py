@@ -19,7 +19,7 @@ from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
 from healthboard.notices import outbox
 from healthboard.people import second as people_second
-from healthboard.people.access import AGAIN, given, why_not, withdrawn
+from healthboard.people.access import again, given, why_not, withdrawn
 from healthboard.people.actors import WORKER, Actor
 from healthboard.people.models import Request
 from healthboard.policies.models import PolicyVersion
@@ -450,7 +450,7 @@ def answer(repair_id: int, *, actor: Actor, choice: str, reason: str, second: Ac
             raise NotAllowed("This takes two people: ask for it, and another person confirms it.")
         _for_person(repair_id, second, needs)
         if not second.recent:
-            raise NotAllowed(AGAIN, again=True)
+            raise again(second)
         told = [{**word, "exception": choice} for word in (_word(actor, "decide"), _word(second, needs))]
         facts["words"] = [*facts.get("words", []), *told]
     elif choice in agreement.HEAVIER:

@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce, NullIf
 from healthboard import spans
 from healthboard.fleet import foreign
 from healthboard.fleet.models import Instance, Pool
-from healthboard.repairs.models import Call, Occupancy, Pause, Repair, Step
+from healthboard.repairs.models import Breaker, Call, Occupancy, Pause, Repair, Step
 from healthboard.repairs.states import CLOSED, State
 
 _WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_version__policy", "decision__case")
@@ -80,10 +80,19 @@ def occupied() -> dict[int, int]:
 def pauses(see: foreign.See) -> QuerySet[Pause]:
     """Those that concern a person's places (`access.seeing`): of these, and of the whole fleet; of a pool or an instance
     where they see it, since the pause names it."""
-    every = Pause.objects.all()
+    return _of_places(see, Pause.objects.all())
+
+
+def breakers(see: foreign.See) -> QuerySet[Breaker]:
+    """Likewise: one of a pool where the person sees it. What is wider (a zone, an image, a driver, a type, a workload,
+    the whole place) may hold their machines too."""
+    return _of_places(see, Breaker.objects.all())
+
+
+def _of_places(see: foreign.See, every: QuerySet[Any]) -> QuerySet[Any]:
     if foreign.sees_all(see):
         return every
-    # a pause without account or region is of whatever has the name
+    # one without account or region is of whatever has the name
     place = {
         "account": Coalesce(OuterRef("account"), F("account")),
         "region": Coalesce(NullIf(OuterRef("region"), Value("")), F("region")),

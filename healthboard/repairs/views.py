@@ -93,7 +93,7 @@ def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
         "expected": expect([found]).get(found.pk) if found.closed_at is None else None,
         "waiting": foreign.rows(see, waits, "text"),
         "occupancy": getattr(found, "occupancy", None),
-        "choices": _choices(request, found),
+        "choices": agreement.choices(found, request.user),
         "two": second.waiting(request.user, f"repair:{found.pk}") if found.closed_at is None else [],
         "over_budget": second.waits_for_budget(found),
         "over_budget_why_not": _may(request, "over_budget", found) if second.waits_for_budget(found) else None,
@@ -104,22 +104,6 @@ def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
 def _case_of(found: Repair) -> Any:
     decision = getattr(found, "decision", None)
     return decision.case if decision else None
-
-
-def _choices(request: HttpRequest, found: Repair) -> list[dict[str, Any]]:
-    """What a repair that asks offers, each with why this person may not choose it, or None."""
-    if found.state != "ASKING":
-        return []
-    offered = found.facts.get("choices") or []
-    why = _may(request, "decide", found)  # what takes a second person is asked for by whoever may decide
-    return [
-        {
-            **choice,
-            "why_not": why or agreement.why_not(found, request.user, choice["key"]),
-            "people": agreement.said(found, choice["key"]),
-        }
-        for choice in offered
-    ]
 
 
 def _may(request: HttpRequest, verb: str, found: Repair) -> str | None:

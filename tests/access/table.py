@@ -19,7 +19,7 @@ ROWS = {
     "second_confirm": {"pk": "request"}, "second_refuse": {"pk": "request"}, "end_pause": {"pk": "pause", "pause_id": "pause"},
     "lift": {"pk": "gpu"}, "repair": {"pk": "repair"}, "repair_answer": {"pk": "repair"}, "repair_stop": {"pk": "repair"},
 }  # fmt: skip
-USUAL = {"pk": "instance", "gpu_id": "gpu", "repair_id": "repair"}
+USUAL = {"pk": "instance", "gpu_id": "gpu", "repair_id": "repair", "request_id": "request"}
 FIXED = {"kind": "dismiss", "action": "drain"}
 
 

@@ -7,17 +7,19 @@ import io
 import json
 
 import pytest
+import yaml
 
 from healthboard import clock
 from healthboard.audit import chain
 from healthboard.audit.models import AuditRow
 from healthboard.cases.models import Case
 from healthboard.people import tokens
-from healthboard.people.models import ApiToken
+from healthboard.people.models import ApiToken, Grant
 from healthboard.policies.models import Policy
 from healthboard.policies.versions import ensure_default
 from healthboard.repairs.models import Pause, Repair
 from tests import factories as make
+from tests.cases import scene
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +168,7 @@ YAML = "version: 1\npolicies:\n- name: night\n  match: {pool: train}\n  settings
 
 def test_policies_are_applied_by_an_admin_who_logged_in_lately_and_by_no_token(calling, client, sick):
     refused = calling("admin")("post", "/policies/apply", {"yaml": YAML})
-    assert refused.status_code == 403 and "Log in again" in refused.json()["detail"]
+    assert refused.status_code == 403 and "a token proves nobody's presence" in refused.json()["detail"]
     client.force_login(make.person("admin"))
     session = client.session
     session["auth_at"] = clock.now().isoformat()
@@ -185,6 +187,41 @@ def test_policies_are_applied_by_an_admin_who_logged_in_lately_and_by_no_token(c
     assert Policy.objects.get(name="night").current.reason == "from git"
     assert apply().json()["changes"] == []
     assert ApiToken.objects.exists()
+
+
+def test_a_pipelines_token_exports_checks_and_previews_policies_and_saves_none(client, db):
+    """A service account with the scope for it, and the role admin in one pool."""
+    ensure_default()
+    home = make.pool("train", "GROUP")
+    scene.asked(home=home)
+    scene.asked(home=scene.solo())
+    by = make.actor(make.person("admin"))
+    robot = tokens.make_service("gitops", "keeps policies in git", actor=by)
+    Grant.objects.create(user=robot, role="admin", pool="train")
+    token = tokens.issue_api(robot, actor=by, scope="policies")
+
+    def ask(method, path, body=None):
+        return getattr(client, method)(f"/api/v1{path}", json.dumps(body) if body else None, content_type="application/json",
+                                       HTTP_AUTHORIZATION=f"Bearer {token}")  # fmt: skip
+
+    night = YAML.replace("tries_24h: 1", "mode_ambiguous: auto")
+    checked = ask("post", "/policies/apply", {"yaml": night, "dry_run": True})
+    assert checked.status_code == 200 and "night: made" in checked.json()["changes"]
+    assert ask("post", "/policies/apply", {"yaml": night.replace("train", "solo"), "dry_run": True}).status_code == 403
+    assert ask("post", "/policies/apply", {"yaml": "][", "dry_run": True}).status_code == 422
+    found = ask("post", "/policies/preview", {"yaml": night, "days": 1}).json()
+    assert (found["days"], found["cases"], found["alike"]) == (1, 1, 0), found
+    assert [(line["then"], line["now"]) for line in found["lines"]] == [
+        ("Drain and reboot: asks a person", "Drain and reboot: by itself")
+    ]
+    assert ask("post", "/policies/preview", {"yaml": night.replace("train", "solo")}).status_code == 403
+    assert yaml.safe_load(ask("get", "/policies/export").json()["yaml"])["policies"] == [
+        {"name": "Fleet default", "default": True}
+    ]
+    refused = ask("post", "/policies/apply", {"yaml": night})
+    assert refused.status_code == 403 and "a person does it" in refused.json()["detail"]
+    assert not Policy.objects.filter(name="night").exists()
+    assert ask("post", f"/cases/{Case.objects.first().pk}/undo").status_code == 403, "it may nothing else"
 
 
 def test_policies_are_not_even_read_for_who_may_edit_none(calling, client, sick):

@@ -12,7 +12,7 @@ from healthboard import clock, config
 from healthboard.audit import chain
 from healthboard.audit.models import AuditRow
 from healthboard.cases import replay, retention
-from healthboard.cases.models import Evidence
+from healthboard.cases.models import Evidence, WouldHave
 from healthboard.fleet import recorder
 from healthboard.fleet.models import HealthEvent, Interval
 from healthboard.notices.models import Delivery, Notice, Target
@@ -75,6 +75,22 @@ def test_replay_leaves_out_what_was_purged_and_says_how_much(db):
         "1 pieces of evidence cannot be decided again" in said.getvalue()
         and "0 pieces of evidence, each" in said.getvalue()
     )
+
+
+def test_rehearsals_go_with_their_age_once_their_case_is_over(db):
+    def noted(case, at):
+        return WouldHave.objects.create(case=case, held_by="policy", mode="auto", action="REBOOT", code="X",
+                                        verdict="HARDWARE", at=at)  # fmt: skip
+
+    recent = make.ago(20 * DAY)
+    noted(_closed(make.instance()), LONG)
+    stay = [
+        noted(make.case(make.instance(), state="OBSERVED", opened_at=LONG), LONG),
+        noted(_closed(make.instance(), closed_at=recent), LONG),
+        noted(_closed(make.instance(), closed_at=recent), recent),
+    ]
+    assert _counts()["rehearsals"] == 1
+    assert set(WouldHave.objects.values_list("pk", flat=True)) == {row.pk for row in stay}
 
 
 @pytest.mark.parametrize("needed", ["case", "repair", "replacement", "victim", ""])

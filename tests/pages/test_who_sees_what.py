@@ -5,9 +5,12 @@ import json
 import pytest
 from django.test import Client
 
+from healthboard.cases import second as cases
 from healthboard.cases.models import Decision
 from healthboard.people.models import Request
-from healthboard.repairs.models import Switch
+from healthboard.repairs import brakes
+from healthboard.repairs import second as repairs
+from healthboard.repairs.models import Breaker, Switch
 from tests import factories as make
 
 LISTS = [
@@ -187,3 +190,37 @@ def test_case_and_instance_pages_only_count_what_is_of_other_pools(home, log_in)
         assert said in texts[1], said
     assert "2 instances ·" in texts[2] and "1 member is not listed" in texts[2]
     assert "2 instances ·" in texts[3] and "1 instance is not listed" in texts[3]
+
+
+def test_breakers_and_sources_of_other_places_are_neither_counted_nor_named(home, log_in):
+    """One of a pool is for who sees the pool; what is wider may hold their machines as well."""
+    make.pool("infer")
+    theirs, wide = make.breaker("infer", why="4 of infer"), make.breaker("us-east-1b", scope_kind="zone")
+    make.breaker("infer", released_at=make.ago(60), released_by="ada", release_reason="found the cable of infer")
+    make.source("ecs", scope="west", age=4000, account=make.account("444455556666"))
+    client = log_in("admin", account=home.account, pool="train")
+    for address in ("/", "/system/", "/handover/", "/handover/?format=text"):
+        said = client.get(address).content.decode()
+        assert "infer" not in said and "west" not in said, address
+    assert "1 breaker is open" in client.get("/").content.decode()
+    assert "zone us-east-1b" in client.get("/system/").content.decode()
+    assert client.post(f"/system/breakers/{theirs.pk}/release/", {"reason": "x"}).status_code == 404
+    assert client.post(f"/system/breakers/{wide.pk}/release/", {"reason": "x"}).status_code == 403
+    everywhere = log_in("viewer")
+    assert "2 breakers are open" in everywhere.get("/").content.decode()
+    assert "pool infer" in everywhere.get("/system/").content.decode()
+
+
+def test_the_record_of_another_pools_breaker_or_pause_is_not_read(home, log_in):
+    ada = make.actor(make.person("admin", "ada"), recent=True)
+    place = {"account": home.account, "region": home.region}
+    brakes.open_breaker(**place, kind="LAUNCH", scope_kind="pool", scope="infer", why="infer cannot launch", actor=ada)
+    brakes.pause(actor=ada, scope_kind="pool", scope="infer", reason="infer moves", until=make.ago(-60), **place)
+    asked = repairs.ask_release(Breaker.objects.get().pk, actor=ada, reason="infer has room")
+    cases.refuse(asked.pk, actor=ada, reason="")
+    for where in (home.account, None):
+        answer = log_in("viewer", account=where, pool="train" if where else "").get("/audit/?format=csv")
+        said = b"".join(answer.streaming_content).decode()
+        assert [verb in said for verb in ("breaker.opened", "pause.set", "second.asked", "second.withdrawn")] == [
+            not where
+        ] * 4
