@@ -16,6 +16,8 @@ from healthboard.people import access
 
 #: causes that the page lists; the rest is one row
 MOST = 20
+#: of a plot of times: unit, its seconds, and below how many seconds it is taken
+UNITS = (("s", 1, 300), ("min", 60, 5 * 3600), ("h", 3600, 4 * 86400), ("d", 86400, float("inf")))
 
 
 @page
@@ -62,8 +64,13 @@ def _plots(found: statistics.Figures) -> dict[str, Any]:
     """As `plots.js` takes it: by time, one plot for each metric, its series named."""
     buckets = found.buckets
 
-    def minutes(name: str) -> list[float | None]:
-        return [None if (m := b.spread(name).median) is None else round(m / 60, 2) for b in buckets]
+    def time(title: str, **spans: str) -> dict[str, Any]:
+        """Medians in the unit that the longest of them is said in."""
+        medians = {label: [b.spread(name).median for b in buckets] for label, name in spans.items()}
+        most = max((m for row in medians.values() for m in row if m is not None), default=0)
+        unit, seconds = next(one for one in UNITS if most < one[2])[:2]
+        told = {label: [None if m is None else round(m / seconds, 2) for m in row] for label, row in medians.items()}
+        return plot(title, unit, **told)
 
     def plot(title: str, unit: str, **series: list[Any]) -> dict[str, Any]:
         names = [name.replace("_", " ") for name in series]
@@ -80,8 +87,8 @@ def _plots(found: statistics.Figures) -> dict[str, Any]:
             plot("Repairs, by who decided", "", **{name: [b.repairs[name] for b in buckets] for name in statistics.DECIDERS}),
             plot("Repairs, by their end", "", verified=[b.ended["SUCCEEDED"] for b in buckets],
                  failed=[b.ended["FAILED"] for b in buckets]),
-            plot("Time to detect, median", "min", to_the_case=minutes("detect")),
-            plot("Time to decide, median", "min", policy=minutes("decide_policy"), person=minutes("decide_person")),
-            plot("Time to repair, median", "min", to_the_verified_end=minutes("repair")),
+            time("Time to detect, median", to_the_case="detect"),
+            time("Time to decide, median", policy="decide_policy", person="decide_person"),
+            time("Time to repair, median", to_the_verified_end="repair"),
         ],
     }  # fmt: skip

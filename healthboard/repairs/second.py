@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import transaction
 
+from healthboard import words
 from healthboard.audit.record import digest
 from healthboard.notices import outbox
 from healthboard.people import second
@@ -48,7 +49,7 @@ def ask_answer(repair_id: int, *, actor: Actor, choice: str, reason: str) -> Req
         if choice not in offered or choice not in KINDS:
             raise Invalid(f"Choose one of: {', '.join(offered) or 'nothing'}.")
         asked = second.ask(
-            choice, f"repair:{row.pk}", actor=actor, reason=reason, what=f"{offered[choice]['title']}: {row}"[:255],
+            choice, f"repair:{row.pk}", actor=actor, reason=reason, what=f"{offered[choice]['title']}: {_named(row)}"[:255],
             seen=question(row), **place(row),
         )  # fmt: skip
         tell(asked, link=f"/repairs/{row.pk}/", thread=lifecycle.thread(row))
@@ -64,7 +65,7 @@ def ask_over_budget(repair_id: int, *, actor: Actor, reason: str) -> Request:
             raise Closed("This repair does not wait for the budget of its pool.")
         asked = second.ask(
             "over_budget", f"repair:{row.pk}", actor=actor, reason=reason,
-            what=f"Start over the budget of {row.pool}: {row}"[:255], **place(row),
+            what=f"Start over the budget of {row.pool}: {_named(row)}"[:255], **place(row),
         )  # fmt: skip
         tell(asked, link=f"/repairs/{row.pk}/", thread=lifecycle.thread(row))
         return asked
@@ -166,6 +167,10 @@ def on_record(subject: str, actor: Actor) -> Iterator[None]:
     except Refusal as refusal:
         second.keep_refusal(subject, actor, refusal)
         raise
+
+
+def _named(row: Repair) -> str:
+    return f"{words.action(row.action).lower()} {row.instance}"
 
 
 def _breaker(breaker_id: int) -> Breaker:

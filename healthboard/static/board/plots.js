@@ -24,7 +24,7 @@
                    values: (u, splits, axis, space, step) => splits.map((t) => (dates ? day(t).slice(5) : clock(t).slice(0, step < 60 ? 8 : 5))) };
     const value = lanes
       ? { ...look, size: 142, splits: () => lanes.map((_, n) => n), values: () => lanes }
-      : { ...look, size: 46, space: 28 };
+      : { ...look, size: (u, values) => Math.max(46, 18 + 7 * Math.max(0, ...(values || []).map((v) => String(v).length))), space: 28 };
     return [time, value];
   }
 
