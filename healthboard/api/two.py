@@ -136,7 +136,7 @@ def get_request(request: HttpRequest, request_id: Id) -> Any:
 
 
 @router.post("/requests", response={200: RequestItem, **WRITE}, operation_id="ask_request")
-def ask(request: HttpRequest, payload: RequestIn) -> Any:
+def ask_for(request: HttpRequest, payload: RequestIn) -> Any:
     """Ask for what takes two people: `release` of a breaker (with its group case, where one holds by it), `release_case`
     of a group case, `terminate_first` or `force_tasks` of a repair that asks for it, `over_budget` of one that waits for
     the budget. It is carried out once another person has confirmed it."""
@@ -152,8 +152,8 @@ def ask(request: HttpRequest, payload: RequestIn) -> Any:
             row = cases.ask_release(payload.id, **told)
         case kind:
             _there(see(Repair.objects.all(), prefix="instance__"), payload.id, "repair")
-            ask_for = repairs.ask_over_budget if kind == "over_budget" else repairs.ask_answer
-            row = ask_for(payload.id, **told, **({} if kind == "over_budget" else {"choice": kind}))
+            asking = repairs.ask_over_budget if kind == "over_budget" else repairs.ask_answer
+            row = asking(payload.id, **told, **({} if kind == "over_budget" else {"choice": kind}))
     return one(request, _item(request, row))
 
 

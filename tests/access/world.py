@@ -99,7 +99,7 @@ def build() -> World:
     bodies = {
         "ask": {"action": "DRAIN", "reason": "x", "seen": "0" * 64}, "pause": {"reason": "x", "length_s": 3600},
         "apply": {"yaml": changed, "reason": "x"}, "preview": {"yaml": changed}, "refuse": {"reason": "x"},
-        "requests": {"kind": "over_budget", "id": waits.pk, "reason": "x"}, "answer": {"choice": "again", "reason": "x"},
+        "ask_for": {"kind": "over_budget", "id": waits.pk, "reason": "x"}, "answer": {"choice": "again", "reason": "x"},
     }  # fmt: skip
     return World(
         clients, {name: client.cookies.copy() for name, client in clients.items()}, bearer, rows, forms, bodies
