@@ -32,6 +32,8 @@ class Head:
 @dataclass(frozen=True, slots=True)
 class Report:
     case: Case
+    instances: list[str]  # of a group: its members and what shows the same, as far as they may be seen
+    others: int  # of them, those that may not
     times: times.Times
     evidence: list[Evidence]  # oldest first
     evidence_more: int
@@ -66,8 +68,12 @@ def build(case: Case, see: foreign.See) -> Report:
     foreign.rows(see, rows, "summary")
     foreign.rows(see, filter(None, [on]), "assessment")
     end = Seal.objects.order_by("-position").first()
+    named = _named(case)
+    hidden = foreign.unseen(see, set(named)) if named else set()
     return Report(
         case=case,
+        instances=[name for name in named if name not in hidden],
+        others=len(hidden),
         times=times.of(case, decisions, repairs, rows[:ROWS]),
         evidence=kept[:EVIDENCE][::-1],
         evidence_more=case.evidence.count() - EVIDENCE if len(kept) > EVIDENCE else 0,
@@ -81,6 +87,13 @@ def build(case: Case, see: foreign.See) -> Report:
         unsealed=sum(not hasattr(row, "seal") for row in rows[:ROWS]),
         head=Head(end.position, end.hash, end.sealed_at) if end else None,
     )
+
+
+def _named(case: Case) -> list[str]:
+    if case.instance_id is not None:
+        return []
+    members = case.members.exclude(instance=None).order_by("pk").values_list("instance__instance_id", flat=True)
+    return list(dict.fromkeys([*members, *case.victims]))
 
 
 def _says(case: Case) -> list[dict[str, Any]]:
@@ -103,6 +116,8 @@ def plain(report: Report) -> dict[str, Any]:
         "region": case.region,
         "pool": case.pool.name if case.pool else "",
         "instance": case.instance.instance_id if case.instance else "",
+        "instances": report.instances or ([case.instance.instance_id] if case.instance else []),
+        "others": report.others,
         "gpu": case.gpu,
         "verdict": case.verdict,
         "codes": list(case.codes),

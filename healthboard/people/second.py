@@ -90,7 +90,7 @@ def ask(
         raise AlreadyDecided("Somebody asked for this at the same moment: another person confirms it.") from None
     record("second.asked", subject, f"{what}: asked for by {actor.name}, waits for a second person: {row.reason}",
            actor=actor, payload={"request": row.pk, "kind": kind, "expires_at": row.expires_at.isoformat()},
-           account=account, region=region)  # fmt: skip
+           **_of(subject, account, region))  # fmt: skip
     return row
 
 
@@ -206,4 +206,11 @@ def _end(row: Request, state: str, actor: Actor, answer: str) -> None:
     said = f": {row.answer}" if row.answer else ""
     record(f"second.{state.lower()}", row.subject, f"{row.what}: {row.get_state_display()} by {actor.name}{said}",
            actor=actor, payload={"request": row.pk, "kind": row.kind, "asked_by": row.asked_by},
-           account=row.account, region=row.region)  # fmt: skip
+           **_of(row.subject, row.account, row.region))  # fmt: skip
+
+
+def _of(subject: str, account: Any, region: str) -> dict[str, Any]:
+    """Where its rows of the record belong: with their case or repair, so that their pages show them; those of a breaker
+    with its place."""
+    kind, _, pk = subject.partition(":")
+    return {f"{kind}_id": int(pk)} if kind in ("case", "repair") else {"account": account, "region": region}

@@ -35,6 +35,7 @@ class PolicyFormBase(forms.ModelForm):
         fields = ("name", "enabled", "account", "region", "cluster", "pool", "workload")
         help_texts = {
             "account": "Twelve digits. What is left empty matches all.",
+            "region": "Such as us-east-1.",
             "cluster": "Name of the ECS cluster.",
             "pool": "Name of the capacity provider; for instances without one, of the pool as the fleet page shows it.",
             "workload": "Name of the service, or family of standalone tasks.",

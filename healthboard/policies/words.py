@@ -7,6 +7,7 @@ from typing import Any
 
 from healthboard.policies import fields, windows
 from healthboard.policies.fields import BY_NAME, Setting
+from healthboard.words import listing
 
 
 def show(setting: Setting, value: Any) -> str:
@@ -58,12 +59,10 @@ def matches(data: Mapping[str, Any]) -> str:
     """Whom a policy (a version's data) applies to."""
     if data.get("is_default"):
         return "every instance that no other policy says more about"
-    names = [("workload", "the workload"), ("pool", "the pool"), ("cluster", "the cluster"), ("region", "the region")]
-    parts = [f"{word} {data[key]}" for key, word in names if data.get(key)]
-    if data.get("account"):
-        parts.append(f"the account {data['account']}")
-    parts += [f"the tag {k}={v}" if v else f"the tag {k}" for k, v in sorted((data.get("tags") or {}).items())]
-    return " in ".join(parts[:1]) + "".join(f", {p}" for p in parts[1:]) if parts else "every workload"
+    places = [f"the {key} {data[key]}" for key in ("workload", "pool", "cluster", "region", "account") if data.get(key)]
+    where = " in ".join(places) or "every workload"
+    tags = [f"{k}={v}" if v else k for k, v in sorted((data.get("tags") or {}).items())]
+    return f"{where} with the {'tag' if len(tags) == 1 else 'tags'} {listing(tags, most=len(tags))}" if tags else where
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -75,7 +74,8 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     ):  # fmt: skip
         old, new = before.get(key), after.get(key)
         if old != new and (old or new):
-            out.append(f"{word}: {_flat(old)} → {_flat(new)}")
+            said = key in ("name", "enabled") and key not in before  # the first version: there was nothing before
+            out.append(f"{word}: {_flat(new)}" if said else f"{word}: {_flat(old)} → {_flat(new)}")
     old_set, new_set = before.get("settings") or {}, after.get("settings") or {}
     for name in [n for n in BY_NAME if n in old_set or n in new_set]:
         if name == "codes":

@@ -64,6 +64,12 @@ def test_an_approver_confirms_and_it_is_carried_out_once(asking, asked, approver
         second.confirm(asked.pk, actor=approver)
 
 
+def test_asking_and_answer_are_on_record_with_the_repair(asking, asked, approver):
+    second.refuse(asked.pk, actor=approver, reason="wait for the block")
+    rows = AuditRow.objects.filter(repair_id=asking.pk, verb__startswith="second.").order_by("pk")
+    assert [row.verb for row in rows] == ["second.asked", "second.refused"] and "drain and replace" in rows[0].summary
+
+
 def test_nobody_confirms_what_they_asked_for(asking, approver):
     mine = repairs.ask_answer(asking.pk, actor=approver, choice="terminate_first", reason="full")
     with pytest.raises(NotAllowed, match="You asked for it"):

@@ -103,6 +103,20 @@ def test_a_group_case_and_an_open_one_have_a_report(home, log_in):
         assert client.get(f"/cases/{case.pk}/report/?format=json").status_code == 200
 
 
+def test_that_of_a_group_names_its_members_and_counts_those_of_other_pools(home, log_in):
+    group = make.case(None, verdict="CORRELATED", pool=home, victims=[(named := make.instance(home)).instance_id])
+    mine, theirs = make.instance(home), make.instance(make.pool("infer"))
+    for one in (mine, theirs):
+        make.case(one, state="HELD", parent=group)
+    shown = [mine.instance_id, theirs.instance_id, named.instance_id]
+    for pool, left in (("", shown), (home.name, [mine.instance_id, named.instance_id])):
+        client = log_in("viewer", pool=pool)
+        said = client.get(f"/cases/{group.pk}/report/?format=json").json()
+        assert (said["instances"], said["others"]) == (left, 3 - len(left))
+        page = client.get(f"/cases/{group.pk}/report/").content.decode()
+        assert f'id="members">{" ".join(left)}<' in page and ("1 outside your scope" in page) == bool(pool)
+
+
 def test_its_queries_do_not_grow_with_the_story(told, log_in):
     client = log_in("viewer")
 

@@ -7,6 +7,7 @@ import pytest
 from healthboard.policies import fields
 from healthboard.policies.fields import SETTINGS
 from healthboard.policies.sentences import sentences
+from healthboard.policies.words import changes, matches
 
 #: with these, every setting takes part
 WHOLE = {**fields.defaults(), "wait_for_idle": "job", "checkpoint": ["train-hook"]}
@@ -54,6 +55,24 @@ def test_they_read_as_people_write():
     assert "Repairs begin only within Sat 22:00-06:00 Europe/Berlin; one that has begun to drain is" in " ".join(said)
     assert "Before draining train-hook must answer that it is ready" in " ".join(said)
     assert all(line.endswith(".") and "  " not in line for line in said)
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        ({}, "every workload"),
+        ({"workload": "llm", "pool": "train", "account": "111122223333"}, "the workload llm in the pool train in the account 111122223333"),
+        ({"pool": "train", "tags": {"team": "a", "gpu": ""}}, "the pool train with the tags gpu and team=a"),
+        ({"tags": {"team": "a"}}, "every workload with the tag team=a"),
+    ],
+)  # fmt: skip
+def test_whom_it_is_for_reads_from_the_narrow_to_the_wide(data, said):
+    assert matches(data) == said
+
+
+def test_what_a_first_version_sets_is_said_without_a_before():
+    said = changes({}, {"name": "llm", "enabled": True, "pool": "train", "settings": {"undo_s": 60}})
+    assert said == ["name: llm", "enabled: yes", "pool: any → train", "Undo time: inherited → 1 min"]
 
 
 def test_who_only_observes_reads_no_more_than_that():
