@@ -15,7 +15,7 @@ from django.utils.html import format_html, format_html_join
 from healthboard.digits import number
 from healthboard.people import access
 from healthboard.people.granted import Granted, ReadOnly, acting
-from healthboard.policies import fields, sentences, versions, words
+from healthboard.policies import fields, reach, sentences, versions, words
 from healthboard.policies.form_fields import PREFIX
 from healthboard.policies.forms import MATCHING, PolicyForm
 from healthboard.policies.models import Policy, PolicyVersion
@@ -86,6 +86,8 @@ class PolicyAdmin(Granted):
             messages.info(request, "Nothing changed, so there is no new version.")
         else:
             messages.info(request, f"Version {version.number}. " + " ".join(_sentences(obj)))
+            if not obj.is_default and not reach.instances(obj):
+                messages.warning(request, reach.sentence(obj))
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Versions go with an unused policy; a used one is disabled, so nothing is protected from a deletion."""
@@ -113,11 +115,11 @@ class PolicyAdmin(Granted):
 
     @admin.display(description="clear failures")
     def hardware(self, policy: Policy) -> str:
-        return (policy.settings or {}).get("mode_hardware", "inherited")
+        return _mode(policy, "mode_hardware")
 
     @admin.display(description="ambiguous")
     def ambiguous(self, policy: Policy) -> str:
-        return (policy.settings or {}).get("mode_ambiguous", "inherited")
+        return _mode(policy, "mode_ambiguous")
 
     @admin.display(description="version")
     def version(self, policy: Policy) -> str:
@@ -127,7 +129,8 @@ class PolicyAdmin(Granted):
     def what_it_does(self, policy: Policy) -> str:
         if policy.pk is None:
             return "Press “Say it in words” below to read what it will do, before you save."
-        return format_html_join("", "<p>{}</p>", ((s,) for s in _sentences(policy)))
+        said = [*_sentences(policy), reach.sentence(policy)]
+        return format_html_join("", "<p>{}</p>", ((s,) for s in said if s))
 
     @admin.display(description="Versions")
     def history_of_it(self, policy: Policy) -> str:
@@ -173,7 +176,7 @@ class PolicyAdmin(Granted):
         policy = Policy.objects.filter(pk=pk).first() if pk is not None else None
         form = self.get_form(request, policy, change=policy is not None)(request.POST, instance=policy)
         form.fields["reason"].required = False
-        said = _sentences(form.instance) if form.is_valid() else []
+        said = [*_sentences(form.instance), reach.sentence(form.instance)] if form.is_valid() else []
         context = {
             **self.admin_site.each_context(request),
             "title": "What it would do",
@@ -185,6 +188,13 @@ class PolicyAdmin(Granted):
 
 def _sentences(policy: Policy) -> list[str]:
     return sentences.sentences(versions.resolved(policy), words.matches(versions.data_of(policy)))
+
+
+def _mode(policy: Policy, name: str) -> str:
+    """What the policy sets, or where it gets it from: the fleet default has nobody to inherit from."""
+    return (policy.settings or {}).get(name) or (
+        f"{fields.BY_NAME[name].default} (built-in)" if policy.is_default else "inherited"
+    )
 
 
 def _list(diff: list[str]) -> str:

@@ -58,6 +58,7 @@ def test_a_newcomer_makes_a_policy_for_one_service(client, admin):
         "Version 1. For the workload llm-train: clear hardware failures are put before a person"
         in answer.content.decode()
     )
+    assert "No instance matches it now: is a name or a tag mistyped?" in answer.content.decode()
     policy = Policy.objects.get(name="llm")
     assert policy.settings == {
         "mode_hardware": "ask", "budget_share": 0.1, "drain_timeout_s": 7200, "codes": {"XID_119": {"mode": "observe"}},
