@@ -27,7 +27,8 @@ while [ "$1" != -- ]; do
     empty) mount -t tmpfs -o "$source" none "$at" ;;
     all) mount --rbind "$source" "$at" ;;
     *)
-        if [ -d "$source" ]; then mkdir -p "$at"; else mkdir -p "$(dirname "$at")"; touch "$at"; fi
+        if [ -d "$source" ]; then mkdir -p "$at"
+        elif ! [ -e "$at" ]; then mkdir -p "$(dirname "$at")"; touch "$at"; fi
         mount --bind "$source" "$at"
         [ "$kind" = rw ] || mount -o remount,bind,ro "$at" ;;
     esac
