@@ -6,8 +6,11 @@ No Django here: the supervisor and `healthboard.processes` ask it before anythin
 from __future__ import annotations
 
 import hashlib
+import re
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -96,17 +99,19 @@ def trouble(timeout_s: float = 3.0, *, silent: bool = False) -> str:
 # --- users
 
 
-def rules(process: str, password: str) -> str:
+def rules(process: str, password: str, old: str = "") -> str:
     """One line of an ACL file (Valkey, or Redis 7 and later): the smallest rights that kombu works with.
 
-    `password` is kept as its SHA-256. Everybody may push wake-ups and count them; a worker takes from its own queues.
+    `password` is kept as its SHA-256; `old` is one that still counts, as it was kept. Everybody may push wake-ups and
+    count them; a worker takes from its own queues.
     """
     from healthboard.celery import QUEUES, TAKES
 
     at = prefix()
     digest = hashlib.sha256(password.encode()).hexdigest()
     every = " ".join(f"%W~{at}{queue}*" for queue in (*QUEUES, "local-"))
-    said = [f"user {process} reset on #{digest} -@all {_BASE}"]
+    also = f" #{old}" if old and old != digest else ""
+    said = [f"user {process} reset on #{digest}{also} -@all {_BASE}"]
     said.append(f"+lpush +llen {every}")
     said.append(f"(+sadd %W~{at}_kombu.binding*)")
     if process == "web":
@@ -125,7 +130,13 @@ def rules(process: str, password: str) -> str:
     return " ".join(said)
 
 
-def acl(passwords: dict[str, str]) -> str:
-    """An ACL file with a user for each process, and nobody without a password."""
-    lines = ["user default reset off", *(rules(process, passwords[process]) for process in USERS)]
+def acl(passwords: dict[str, str], old: Mapping[str, str] = MappingProxyType({})) -> str:
+    """An ACL file with a user for each process, and nobody without a password; `old`: what still counts, see `rules`."""
+    lines = ["user default reset off", *(rules(one, passwords[one], old.get(one, "")) for one in USERS)]
     return "\n".join(lines) + "\n"
+
+
+def newest(text: str) -> dict[str, str]:
+    """Of an ACL file as it is made here: process -> its newest password, as it is kept."""
+    found = re.findall(r"^user (\w+) reset on #([0-9a-f]{64})", text, re.MULTILINE)
+    return {process: digest for process, digest in found if process in USERS}

@@ -146,6 +146,16 @@ def smtp() -> dict[str, str | int | bool]:
     }
 
 
+def sessions() -> tuple[float | None, float | None]:
+    """Seconds that a log-in counts at most, and without a click. In the sandbox only where they are set. Raises BadSetting."""
+    real = mode() == "aws"
+    longest = number("HEALTHBOARD_SESSION_HOURS", 12 if real else 0) * 3600
+    idle = number("HEALTHBOARD_IDLE_MINUTES", 60 if real else 0) * 60
+    if real and not 600 <= longest <= 24 * 3600:
+        raise BadSetting("HEALTHBOARD_SESSION_HOURS must be at most 24, and more than ten minutes")
+    return longest or None, idle or None
+
+
 def database_tls(host: str, told: dict[str, str]) -> dict[str, str]:
     """libpq's options beside those that the URL says: elsewhere than on this host the server's certificate is checked,
     against the system's authorities or those of `sslrootcert`. Raises BadSetting for what says less."""

@@ -46,6 +46,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "healthboard.headers.Headers",
     "django.middleware.security.SecurityMiddleware",
     "healthboard.api.alive.Alive",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -56,6 +57,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "healthboard.people.sessions.Bounded",
     "django.contrib.messages.middleware.MessageMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -113,18 +115,26 @@ STATIC_ROOT = HOME / "static"
 STATICFILES_DIRS = [BASE_DIR / "healthboard" / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
+WHITENOISE_ALLOW_ALL_ORIGINS = False
 
 LOGIN_URL = "/accounts/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/accounts/login/"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
-    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.CommonPasswordValidator",
+        "OPTIONS": {"password_list_path": words} if (words := config.read("HEALTHBOARD_PASSWORD_LIST")) else {},
+    },
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "healthboard.people.passwords.OwnWords"},
 ]
 
 #: the provider that people may log in by, or None; see healthboard/people/oidc. Of allauth no page of its own is served.
 OIDC = oidc.provider()
 OIDC_DAYS = oidc.days()
+#: whether people may log in by a password that is kept here
+LOCAL_LOGIN = oidc.local()
 ACCOUNT_ADAPTER = "healthboard.people.oidc.adapters.Accounts"
 SOCIALACCOUNT_ADAPTER = "healthboard.people.oidc.adapters.Social"
 ACCOUNT_EMAIL_VERIFICATION = SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
@@ -134,10 +144,15 @@ SOCIALACCOUNT_EMAIL_REQUIRED = False
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_AGE = 12 * 3600
+#: seconds that a log-in counts at most, and without a click; None: no such end
+SESSION_LONGEST, SESSION_IDLE = config.sessions()
+SESSION_COOKIE_AGE = int(SESSION_LONGEST or 12 * 3600)
 SESSION_COOKIE_NAME = f"hb{config.port()}session"
 CSRF_COOKIE_NAME = f"hb{config.port()}csrf"
 KNOWN_COOKIE_NAME = f"hb{config.port()}known"
+#: of what else is kept in cookies: messages, the look
+COOKIE_PREFIX = "" if SANDBOX else "__Host-"
+MESSAGE_STORAGE = "healthboard.said.Said"
 X_FRAME_OPTIONS = "DENY"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
@@ -149,6 +164,8 @@ if not SANDBOX:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = True
     SECURE_SSL_REDIRECT = config.read("HEALTHBOARD_SSL_REDIRECT", "1") == "1"
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+else:
+    SECURE_SSL_REDIRECT, SECURE_HSTS_SECONDS = False, 0
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

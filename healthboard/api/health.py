@@ -38,11 +38,12 @@ def not_ready() -> str:
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus' text for the bearer of HEALTHBOARD_METRICS_TOKEN; without such a token nobody gets it."""
-    wanted = config.read("HEALTHBOARD_METRICS_TOKEN")
+    """Prometheus' text for the bearer of a token of HEALTHBOARD_METRICS_TOKEN, which may list two while one is changed;
+    without such a token nobody gets it."""
     kind, _, given = request.headers.get("Authorization", "").partition(" ")
-    fits = hmac.compare_digest(given.strip().encode(), wanted.encode())
-    if not wanted or kind.lower() != "bearer" or not fits:
+    told = given.strip().encode("utf-8", "replace")
+    fits = [hmac.compare_digest(told, one.encode()) for one in config.listed("HEALTHBOARD_METRICS_TOKEN")]
+    if kind.lower() != "bearer" or not any(fits):
         answer = _line("send the bearer token of HEALTHBOARD_METRICS_TOKEN", 401)
         answer["WWW-Authenticate"] = "Bearer"
         return answer

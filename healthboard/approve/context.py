@@ -86,8 +86,8 @@ def frame_version(request: HttpRequest) -> str:
 
 def _looks(request: HttpRequest) -> dict[str, Any]:
     """Theme and keys as the person set them, kept in cookies so that the first paint is right."""
-    theme = request.COOKIES.get("theme", "")
-    return {"theme": theme if theme in ("light", "dark") else "", "keys": request.COOKIES.get("keys") != "off"}
+    theme, keys = (request.COOKIES.get(f"{settings.COOKIE_PREFIX}{name}", "") for name in ("theme", "keys"))
+    return {"theme": theme if theme in ("light", "dark") else "", "keys": keys != "off"}
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
@@ -19,5 +20,12 @@ def look(request: HttpRequest) -> HttpResponse:
     for name, values in CHOICES.items():
         value = request.POST.get(name)
         if value in values:
-            answer.set_cookie(name, value, max_age=YEAR, httponly=True, samesite="Lax", secure=request.is_secure())
+            answer.set_cookie(
+                f"{settings.COOKIE_PREFIX}{name}",
+                value,
+                max_age=YEAR,
+                httponly=True,
+                samesite="Lax",
+                secure=settings.SESSION_COOKIE_SECURE,
+            )
     return answer

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from healthboard.audit.record import record
-from healthboard.people import access, filters, grants, tokens  # noqa: F401  (filters register themselves)
+from healthboard.people import access, filters, grants, sessions, tokens  # noqa: F401  (filters register themselves)
 from healthboard.people.granted import Granted, ReadOnly, acting
 from healthboard.people.models import ApiToken, Grant, NodeToken, ServiceAccount
 from healthboard.people.token_form import TokenForm
@@ -79,6 +79,7 @@ class PersonAdmin(Audited, UserAdmin):
     list_filter = ("is_active", "groups", "grants__role")
     readonly_fields = ("last_login", "date_joined", "roles")
     filter_horizontal = ("groups",)
+    actions = ("end_sessions",)
     fieldsets = (
         (None, {"fields": ("username", "password", "is_active")}),
         ("About", {"fields": ("first_name", "last_name", "email")}),
@@ -102,6 +103,8 @@ class PersonAdmin(Audited, UserAdmin):
         if change and not obj.is_active:
             _keep(obj)
         super().save_model(request, obj, form, change)
+        if change and not obj.is_active:  # switched on again, an old session must not be good again
+            sessions.end(obj, actor=acting(request))
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         _keep(obj)
@@ -110,6 +113,13 @@ class PersonAdmin(Audited, UserAdmin):
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
         for user in queryset:
             self.delete_model(request, user)
+
+    @admin.action(description="End every session of the selected people", permissions=["change"])
+    def end_sessions(self, request: HttpRequest, queryset: Any) -> None:
+        actor = acting(request)
+        access.require(actor, self.verb)
+        ended = sum(sessions.end(user, actor=actor, keep=request.session.session_key) for user in queryset)
+        self.message_user(request, f"Sessions ended: {ended}. Their tokens stay; revoke these under API tokens.")
 
 
 def _keep(user: User) -> None:

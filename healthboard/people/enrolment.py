@@ -25,7 +25,6 @@ TOKEN_LIVES = timedelta(hours=24)
 #: after a renewal the token before it is still good for so long: the answer may have been lost
 OVERLAP = timedelta(minutes=10)
 NODE = system("enrolment")
-_signer = signing.Signer(salt="healthboard.node.enrol", sep="~")
 
 
 class NotEnrolled(Exception):
@@ -38,7 +37,7 @@ class NotEnrolled(Exception):
 
 def challenge() -> str:
     """A nonce of this installation, good for one answer within five minutes. Nothing is stored until it is answered."""
-    return _signer.sign(f"{int(clock.now().timestamp())}.{secrets.token_urlsafe(24)}")
+    return _signer().sign(f"{int(clock.now().timestamp())}.{secrets.token_urlsafe(24)}")
 
 
 def enrol(instance_id: str, proof: identity.Proof) -> tuple[str, timedelta]:
@@ -88,9 +87,13 @@ def forget(instance: Instance, *, actor: Actor) -> int:
     return len(rows)
 
 
+def _signer() -> signing.Signer:
+    return signing.Signer(salt="healthboard.node.enrol", sep="~")
+
+
 def _check_nonce(nonce: str) -> None:
     try:
-        at = int(_signer.unsign(nonce).partition(".")[0])
+        at = int(_signer().unsign(nonce).partition(".")[0])
     except (signing.BadSignature, ValueError):
         raise NotEnrolled(403, "unknown nonce", "answer a challenge of this server") from None
     age = clock.now().timestamp() - at

@@ -9,4 +9,6 @@ urlpatterns = [
     path("oidc/login/", oidc.login, name="oidc_login"),
     path("oidc/callback/", oidc.callback, name="oidc_callback"),
     path("again/", views.Again.as_view(), name="again"),
+    path("sessions/", views.own_sessions, name="sessions"),
+    path("password/", views.Password.as_view(), name="password"),
 ]

@@ -6,12 +6,17 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth import authenticate
+from django.contrib import messages
+from django.contrib.auth import authenticate, update_session_auth_hash
 from django.contrib.auth import views as django_views
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.mixins import LoginRequiredMixin
+from django.contrib.auth.views import redirect_to_login
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.shortcuts import resolve_url
+from django.shortcuts import render, resolve_url
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
@@ -19,23 +24,27 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.generic import FormView
 
 from healthboard.audit.record import record
-from healthboard.people import limits
-from healthboard.people.web import actor_of, stamp
+from healthboard.people import limits, sessions
+from healthboard.people.web import actor_of, recent, stamp
 
 TOO_MANY = (
     "Too many wrong passwords. Wait a quarter of an hour, longer after more of them; or log in with a browser that you "
     "have logged in with before."
 )
+NO_LOCAL = "Local passwords are switched off here (HEALTHBOARD_LOCAL_LOGIN): log in by the other way."
 
 
 class Login(django_views.LoginView):
     template_name = "registration/login.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(oidc=settings.OIDC, **kwargs)
+        return super().get_context_data(oidc=settings.OIDC, local=settings.LOCAL_LOGIN, **kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.POST.get("username", "")
+        if not settings.LOCAL_LOGIN:
+            form = self.get_form_class()(request)
+            return self.render_to_response(self.get_context_data(form=form, refused=NO_LOCAL), status=403)
         if limits.limited(name, limits.origin_of(request, name)):
             form = self.get_form_class()(request)  # unbound: the password is not even looked at
             return self.render_to_response(self.get_context_data(form=form, refused=TOO_MANY), status=429)
@@ -55,7 +64,14 @@ class Login(django_views.LoginView):
 
 
 class Logout(django_views.LogoutView):
+    """What the browser kept of these pages goes as well; its mark stays (see `limits`)."""
+
     http_method_names = ["post", "options"]
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        answer = super().post(request, *args, **kwargs)
+        answer["Clear-Site-Data"] = '"cache", "storage"'
+        return answer
 
 
 class PasswordForm(forms.Form):
@@ -86,7 +102,8 @@ class Again(LoginRequiredMixin, FormView):
         return {**super().get_form_kwargs(), "request": self.request}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        by_provider = settings.OIDC if not self.request.user.has_usable_password() else None
+        local = settings.LOCAL_LOGIN and self.request.user.has_usable_password()
+        by_provider = None if local else settings.OIDC
         return super().get_context_data(next=self.next_url(), oidc=by_provider, **kwargs)
 
     def next_url(self) -> str:
@@ -97,9 +114,11 @@ class Again(LoginRequiredMixin, FormView):
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.user.get_username()
-        if limits.limited(name, limits.origin_of(request, name)):
-            context = self.get_context_data(form=PasswordForm(request), refused=TOO_MANY)
-            return self.render_to_response(context, status=429)
+        if limits.limited(name, limits.origin_of(request, name)) or not settings.LOCAL_LOGIN:
+            why, status = (TOO_MANY, 429) if settings.LOCAL_LOGIN else (NO_LOCAL, 403)
+            return self.render_to_response(
+                self.get_context_data(form=PasswordForm(request), refused=why), status=status
+            )
         return super().post(request, *args, **kwargs)
 
     def form_invalid(self, form: Any) -> HttpResponse:
@@ -113,7 +132,62 @@ class Again(LoginRequiredMixin, FormView):
         return HttpResponseRedirect(self.next_url())
 
 
+@method_decorator([sensitive_post_parameters(), never_cache], name="dispatch")
+class Password(LoginRequiredMixin, FormView):
+    """A new password of one's own: every other session of that person ends with it."""
+
+    template_name = "registration/password.html"
+    form_class = PasswordChangeForm
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), "user": self.request.user}
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        name = request.user.get_username()
+        if limits.limited(name, limits.origin_of(request, name)):
+            context = self.get_context_data(form=PasswordChangeForm(request.user), refused=TOO_MANY)
+            return self.render_to_response(context, status=429)
+        return super().post(request, *args, **kwargs)
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        if "old_password" in form.errors:
+            name = self.request.user.get_username()
+            limits.failed(name, limits.origin_of(self.request, name))
+        return super().form_invalid(form)
+
+    @transaction.atomic
+    def form_valid(self, form: Any) -> HttpResponse:
+        user = form.save()
+        update_session_auth_hash(self.request, user)
+        stamp(self.request)
+        actor = actor_of(self.request)
+        record(
+            "user.password",
+            f"user:{user.pk}",
+            f"{user} changed their password: their other sessions ended",
+            actor=actor,
+        )
+        messages.success(self.request, "Your password is changed. Every other session of yours has ended.")
+        return HttpResponseRedirect(reverse("sessions"))
+
+
+@never_cache
+@login_required
+def own_sessions(request: HttpRequest) -> HttpResponse:
+    """Where one is logged in. To end a session takes a fresh log-in, so that a stolen one cannot lock its owner out."""
+    mine = request.session.session_key
+    if request.method != "POST":
+        rows = sessions.of(request.user, mine)
+        return render(request, "registration/sessions.html", {"rows": rows, "own": request.user.has_usable_password()})
+    if not recent(request):
+        return redirect_to_login(reverse("sessions"), reverse("again"))
+    count = sessions.end(request.user, actor=actor_of(request), name=request.POST.get("name") or None, keep=mine)
+    messages.success(request, f"{count} session{'' if count == 1 else 's'} ended.")
+    return HttpResponseRedirect(reverse("sessions"), status=303)
+
+
 def _welcome(request: HttpRequest) -> None:
+    sessions.begin(request)
     stamp(request)
     name, address = request.user.get_username(), limits.address_of(request)
     limits.succeeded(name, limits.origin_of(request, name))

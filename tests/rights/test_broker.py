@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
 import subprocess
 import sys
 
@@ -240,6 +243,43 @@ def test_the_command_makes_users_and_urls_that_fit(tmp_path):
     assert len(set(passwords.values())) == len(broker.USERS) and min(map(len, passwords.values())) >= 32
     assert made["users.acl"].read_text() == broker.acl(passwords)
     assert not any(password in made["users.acl"].read_text() for password in passwords.values())
+
+
+def test_passwords_are_changed_while_everybody_goes_on(server, tmp_path):
+    """The old and the new count together while processes are started anew, one after the other."""
+    folder, at = tmp_path / "b", f"redis://127.0.0.1:{server.plain}/0"
+
+    def made(**how: bool) -> dict[str, str]:
+        call_command("broker_acl", str(folder), at=at, stdout=io.StringIO(), **how)
+        for line in (folder / "users.acl").read_text().splitlines():
+            name, *rules = line.removeprefix("user ").split(" ")
+            if name in broker.USERS:
+                server.admin.execute_command("ACL", "SETUSER", name, *acl_words(rules))
+        return {one: (folder / f"{one}.url").read_text().strip() for one in broker.USERS}
+
+    def let_in(urls: dict[str, str]) -> set[str]:
+        found = set()
+        for process, url in urls.items():
+            with contextlib.suppress(redis.AuthenticationError), redis.Redis.from_url(url) as client:
+                found |= {process} if client.ping() else set()
+        return found
+
+    every = set(broker.USERS)
+    try:
+        first = made()
+        assert let_in(first) == every
+        second = made(beside=True)
+        assert not set(first.values()) & set(second.values())
+        assert let_in(first) == every and let_in(second) == every
+        assert made(alone=True) == second
+        assert let_in(first) == set() and let_in(second) == every
+    finally:
+        server.admin.execute_command("ACL", "LOAD")
+
+
+def acl_words(rules: list[str]) -> list[str]:
+    """The words of a line as SETUSER takes them: a selector in brackets is one."""
+    return re.findall(r"\([^)]*\)|\S+", " ".join(rules))
 
 
 @pytest.mark.parametrize(

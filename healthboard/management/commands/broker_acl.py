@@ -23,6 +23,12 @@ class Command(BaseCommand):
         parser.add_argument("folder", help="where users.acl and NAME.url are written, readable by their owner only")
         parser.add_argument("--at", required=True, metavar="URL", help="the broker without user: rediss://HOST:6379/0")
 
+        parser.add_argument(
+            "--beside", action="store_true", help="the passwords that FOLDER/users.acl has count as well, until it is "
+            "made again with --alone",
+        )  # fmt: skip
+        parser.add_argument("--alone", action="store_true", help="only those of FOLDER/NAME.url count: none is made")
+
     def handle(self, *args: Any, **options: Any) -> None:
         at = urlsplit(options["at"])
         try:
@@ -37,14 +43,19 @@ class Command(BaseCommand):
         if not usable:
             raise CommandError("--at is like rediss://redis.internal:6379/0, without a user", returncode=2)
         passwords = {process: secrets.token_urlsafe(32) for process in broker.USERS}
-        folder = Path(options["folder"])
+        folder, old = Path(options["folder"]), {}
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write(folder / "users.acl", broker.acl(passwords))
+            if options["alone"]:
+                urls = {one: urlsplit((folder / f"{one}.url").read_text().strip()) for one in broker.USERS}
+                passwords = {process: url.password or "" for process, url in urls.items()}
+            elif options["beside"]:
+                old = broker.newest((folder / "users.acl").read_text())
+            _write(folder / "users.acl", broker.acl(passwords, old))
             for process, password in passwords.items():
                 _write(folder / f"{process}.url", f"{at.scheme}://{process}:{password}@{at.netloc}{at.path or '/0'}\n")
         except OSError as error:
-            raise CommandError(f"{error.filename} cannot be written: {error.strerror}", returncode=2) from None
+            raise CommandError(f"{error.filename} cannot be read or written: {error.strerror}", returncode=2) from None
         self.stdout.write(f"users.acl and {len(passwords)} URLs are in {folder}")
 
 

@@ -134,6 +134,8 @@ class Client(OpenIDConnectOAuth2Adapter):
             or not isinstance(claims.get("iat"), int)
         ):
             raise OAuth2Error("The id token does not say about whom it is, or when it was made.")
+        if settings.OIDC.acr and claims.get("acr") not in settings.OIDC.acr:
+            raise OAuth2Error("The provider asked for less than is wanted here (acr).")
         if clock.now() - datetime.fromtimestamp(claims["iat"], UTC) > OLDEST:
             raise OAuth2Error("The id token is too old.")
         return claims
@@ -164,6 +166,8 @@ def begin(request: HttpRequest, *, next_url: str, again: bool) -> Any:
     """The redirect to the provider. `again`: it must ask the person anew, and say when it did."""
     nonce = secrets.token_urlsafe(24)
     params = {"nonce": digest(nonce), **({"prompt": "login", "max_age": "0"} if again else {})}
+    if settings.OIDC.acr:
+        params["acr_values"] = " ".join(settings.OIDC.acr)
     return Provider(request).redirect(
         request, process="login", next_url=next_url, auth_params=params, nonce=nonce, again=again
     )

@@ -40,6 +40,7 @@ class Provider:
     claim: str  # that lists a person's groups
     scope: tuple[str, ...]
     rules: tuple[Rule, ...]
+    acr: tuple[str, ...] = ()  # how strong a log-in must be, in the provider's words; empty: any
 
     @property
     def key(self) -> str:
@@ -65,8 +66,17 @@ def provider() -> Provider | None:
     return Provider(
         issuer, client, secret, name=config.read("HEALTHBOARD_OIDC_NAME", "single sign-on"),
         claim=config.read("HEALTHBOARD_OIDC_CLAIM", "groups"), scope=("openid", *(s for s in scope if s != "openid")),
-        rules=rules(config.read("HEALTHBOARD_OIDC_GROUPS")),
+        rules=rules(config.read("HEALTHBOARD_OIDC_GROUPS")), acr=tuple(config.listed("HEALTHBOARD_OIDC_ACR")),
     )  # fmt: skip
+
+
+def local() -> bool:
+    """Whether a password that is kept here lets anybody in. Raises BadSetting where nothing else would."""
+    if config.choice("HEALTHBOARD_LOCAL_LOGIN", "on", ("on", "off")) == "on":
+        return True
+    if not config.read("HEALTHBOARD_OIDC_ISSUER"):
+        raise config.BadSetting("HEALTHBOARD_LOCAL_LOGIN=off lets nobody in: HEALTHBOARD_OIDC_ISSUER names no provider")
+    return False
 
 
 def days() -> float:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 from requests import RequestException
 
 from healthboard.audit.record import record
-from healthboard.people import limits
+from healthboard.people import limits, sessions
 from healthboard.people.oidc import client
 from healthboard.people.web import actor_of, recent, stamp
 
@@ -58,6 +58,7 @@ def callback(request: HttpRequest) -> HttpResponse:
     claims = getattr(request, "oidc", None)
     if claims is None or not request.user.is_authenticated or answer.status_code != 302:
         return answer
+    sessions.begin(request)
     told = _asked_at(claims.get("auth_time"))
     if told is not None:
         stamp(request, told)
