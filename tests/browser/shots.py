@@ -69,6 +69,8 @@ def pages(found: dict) -> dict[str, str]:
     """name -> address, for the scene."""
     case = f"/cases/{found['case'].pk}/"
     return {
+        "sessions": "/accounts/sessions/",
+        "password": "/accounts/password/",
         "inbox": "/",
         "inbox-running": "/?tab=running",
         "inbox-held": "/?tab=held",
