@@ -76,7 +76,12 @@ def test_two_tokens_of_the_metrics_count_while_one_is_changed(client, monkeypatc
 def test_the_call_before_draining_is_signed_by_both_live_secrets(receiver):
     receiver.answer = (200, {}, b'{"answer": "ready"}')
     Target.objects.create(
-        name="train", kind=Target.Kind.WEBHOOK, address=receiver.url, secret="n" * 32, secret_before="o" * 32, enabled=True
+        name="train",
+        kind=Target.Kind.WEBHOOK,
+        address=receiver.url,
+        secret="n" * 32,
+        secret_before="o" * 32,
+        enabled=True,
     )
     assert checkpoint._post("train", "checkpoint-1-1", b"{}")[0] == checkpoint.READY
     ((headers, body),) = receiver.got
