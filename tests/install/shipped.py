@@ -118,7 +118,8 @@ def read_by_the_server() -> frozenset[str]:
     for path in [*(ROOT / "healthboard").rglob("*.py"), *(ROOT / "workers").rglob("*.py")]:
         if {"sandbox", "node", "migrations"} & set(path.relative_to(ROOT).parts):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if _NAME.search(text) or "HEALTHBOARD_" in text else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.fullmatch(node.value):
                 found.add(node.value.removesuffix("_FILE"))
             elif isinstance(node, ast.JoinedStr):

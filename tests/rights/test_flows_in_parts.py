@@ -92,3 +92,22 @@ def test_the_documented_deny_stops_every_change_and_reading_goes_on(parts):
     assert drive.repaired(machine).outcome == "REPLACED"
     assert Repair.objects.count() == 1
     drive.sound()
+
+
+def test_with_the_actor_stopped_nothing_is_changed_all_else_goes_on_and_it_takes_up_where_it_was(parts):
+    drive = parts("solo=template:3")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 1)
+    drive.until(lambda: drive.repair(machine) and drive.repair(machine).step == "replacement", 200)
+    before, made = drive.calls(), drive.gate.made.total()
+    tending, drive.sweep = drive.sweep, lambda: None  # its process is not there
+    other = drive.machine("solo", 1)
+    drive.inject(other, "XID_94", 0)
+    assert drive.until(lambda: drive.row(other).verdict != "HEALTHY", 60) and drive.case(other) is None
+    drive.steps(10, 5.0)
+    assert drive.calls() == before and drive.gate.made.total() > made, "others read, and change nothing"
+    assert not Source.objects.exclude(error="").exists()
+    assert drive.repair(machine).step == "replacement" and machine.state == "running"
+    drive.sweep = tending
+    assert drive.repaired(machine).outcome == "REPLACED"
+    drive.sound()
