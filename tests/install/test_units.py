@@ -107,6 +107,20 @@ def test_only_reader_and_actor_reach_instance_metadata_and_only_prepare_the_owne
     assert any("external-id" in line for line in lines) == (process not in WITHOUT_AWS)
 
 
+@pytest.mark.parametrize("unit", SERVER)
+def test_each_secret_that_is_named_is_loaded_and_the_command_is_a_process(root, unit):
+    lines = settings(root, unit)
+    loaded = [
+        line.removeprefix("LoadCredential=").split(":", 1) for line in lines if line.startswith("LoadCredential=")
+    ]
+    named = {name for line in lines if line.startswith("Environment=") for name in re.findall(r"=%d/(\S+)", line)}
+    assert {name for name, _ in loaded} - {"ca.pem"} == named - {"ca.pem"} and named <= {name for name, _ in loaded}
+    assert all(re.fullmatch(r"/etc/healthboard/secrets/(%i\.url|[a-z.-]+)", path) for _, path in loaded)
+    (command,) = [line.partition("=")[2].split() for line in lines if line.startswith("ExecStart=")]
+    assert command[:-1] == ["/opt/healthboard/.venv/bin/python", "-m", "healthboard.processes"]
+    assert command[-1] == ("prepare" if "prepare" in unit else "%i")
+
+
 def test_every_variable_of_the_units_is_one_that_is_read():
     text = "".join(path.read_text() for path in (FOLDER / "systemd").iterdir())
     names = {
