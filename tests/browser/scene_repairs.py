@@ -10,6 +10,7 @@ from healthboard.fleet.models import Gpu, Pulse
 from healthboard.notices import outbox
 from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.people.actors import POLICY
+from healthboard.repairs import second as two_people
 from tests import factories as make
 
 
@@ -105,6 +106,8 @@ def running(found: dict, train, infer, solo) -> None:
     make.steps(asking, "recheck", "room", "keep", "drain", "tasks")
     make.decision(asks, None, "auto", repair=asking)
     found["asking_repair"] = asking
+    who = make.actor(found["people"]["operator"], recent=True)
+    two_people.ask_answer(asking.pk, actor=who, choice="terminate_first", reason="both tasks are ours and may go")
 
 
 def _own_health(found: dict, solo) -> None:

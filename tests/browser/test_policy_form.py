@@ -9,6 +9,7 @@ from healthboard.people import grants
 from healthboard.policies import versions
 from healthboard.policies.models import Policy
 from tests.browser import axe
+from tests.cases import scene as scene_of_cases
 
 
 @pytest.fixture
@@ -34,6 +35,14 @@ def test_its_pages_are_no_worse_than_stock_django(admin, visit):
         "policies/policy/", "policies/policy/add/", f"policies/policy/{policy}/change/", "policies/policyversion/"
     )
     assert {rule: where for rule, where in ours.items() if rule not in stock} == {}
+    scene_of_cases.asked()
+    page.goto(f"/admin/policies/policy/{policy}/change/")
+    page.get_by_label("Ambiguous findings:").select_option("observe")
+    with page.context.expect_page() as opened:
+        page.get_by_role("button", name="Preview").click()
+    preview = opened.value
+    expect(preview.locator("#cases")).to_be_visible()
+    assert axe.everywhere(preview) == {}, "the preview is a page of ours"
 
 
 def add(page):
