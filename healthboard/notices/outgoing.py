@@ -106,10 +106,18 @@ def parts(url: str) -> tuple[str, str, int, str]:
         raise Refused("the sandbox reaches literal loopback addresses only, such as http://127.0.0.1:9000/")
     if split.scheme == "http" and not settings.SANDBOX:
         raise Refused("it must begin with https://")
+    if not _listed(host):
+        raise Refused(f"{host} is not among HEALTHBOARD_OUTGOING_HOSTS")
     if _literal(host) and (why := why_not(ipaddress.ip_address(host))):
         raise Refused(f"{host} is {why}")
     path = (split.path or "/") + (f"?{split.query}" if split.query else "")
     return split.scheme, host, port or (443 if split.scheme == "https" else 80), path
+
+
+def _listed(host: str) -> bool:
+    """Whether it is a host of `HEALTHBOARD_OUTGOING_HOSTS`, or within a domain of it (`.example.com`); without it any is."""
+    allowed, name = config.listed("HEALTHBOARD_OUTGOING_HOSTS"), host.lower()
+    return not allowed or any(name == one.lower() or (one[0] == "." and name.endswith(one.lower())) for one in allowed)
 
 
 def why_not(address: Address) -> str:

@@ -9,11 +9,13 @@ guessed there, so that the wait does not grow.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import secrets
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core import signing
 from django.db import transaction
 from django.http import HttpRequest
@@ -23,6 +25,7 @@ from healthboard.audit.record import record
 from healthboard.people.actors import Actor
 from healthboard.people.models import FailedLogin
 
+log = logging.getLogger(__name__)
 #: under which log-ins by a provider that were not completed are counted; in capitals, which no name that is kept has
 PROVIDER = "PROVIDER"
 WINDOW = timedelta(minutes=15)
@@ -124,8 +127,11 @@ def _delay(rows: Any, free: int, first: timedelta) -> datetime | None:
 
 @transaction.atomic
 def failed(name: str, origin: str) -> None:
-    """Count one wrong password; forget those that no longer count."""
+    """Count one wrong password; forget those that no longer count. A name that nobody has is not logged: it may be a
+    password in the wrong field."""
     name = _lower(name)
+    known = get_user_model().objects.filter(username__iexact=name).exists()
+    log.warning("a wrong password for %s from %s", name if known else "a name that nobody has", origin)
     if _count(name, origin) == PER_NAME:
         # one row when a limit is reached, not one per guess
         _tell(f"login:{name[:80]}", f"{PER_NAME} wrong passwords for {name} from {origin}")

@@ -88,6 +88,21 @@ def test_the_sandbox_reaches_literal_loopback_only_and_asks_no_name(names, no_co
     assert names[0] == []
 
 
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("hooks.slack.com", True), ("HOOKS.slack.com", True), ("events.pagerduty.com", True), ("pagerduty.com", False),
+        ("evil-pagerduty.com", False), ("hooks.slack.com.evil.example", False), ("example.com", False), ("1.1.1.1", False),
+    ],
+)  # fmt: skip
+def test_where_hosts_are_listed_no_other_is_reached(real, names, no_connection, monkeypatch, host, allowed):
+    monkeypatch.setenv("HEALTHBOARD_OUTGOING_HOSTS", "hooks.slack.com, .pagerduty.com")
+    with pytest.raises((Refused, NotDelivered)) as refused:
+        post(f"https://{host}/x", b"{}", {})
+    assert ("HEALTHBOARD_OUTGOING_HOSTS" in str(refused.value)) is not allowed
+    assert bool(names[0]) is allowed, "what is not listed is not even looked up"
+
+
 def test_a_host_is_resolved_once_and_the_checked_address_is_the_one_connected_to(real, names, monkeypatch, tls):
     """A second look-up would answer with another address: there is none. The certificate is still the name's."""
     port, trusted = tls

@@ -36,6 +36,17 @@ def test_a_log_in_is_stamped_and_on_record(client, settings):
     assert AuditRow.objects.get(verb="login").actor == "otto"
 
 
+def test_each_wrong_password_is_logged_and_no_name_that_may_be_one(client, caplog):
+    factories.person("operator", name="otto")
+    with caplog.at_level("WARNING", "healthboard.people.limits"):
+        log_in(client, "OTTO", "not it")
+        log_in(client, "correct horse battery", "otto")
+    assert [record.getMessage() for record in caplog.records] == [
+        "a wrong password for otto from 127.0.0.1",
+        "a wrong password for a name that nobody has from 127.0.0.1",
+    ]
+
+
 def test_a_log_in_is_recent_for_a_quarter_of_an_hour(client, settings):
     factories.person("operator", name="otto")
     log_in(client, "otto")

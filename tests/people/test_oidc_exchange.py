@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -154,3 +155,21 @@ def test_a_log_in_at_the_provider_takes_nobodys_mark_away(client, issuer):
     log_in(client, issuer)
     request = client.get("/accounts/login/").wsgi_request
     assert limits.origin_of(request, "otto").startswith("known:")
+
+
+@pytest.mark.parametrize(
+    ("acr", "let_in"), [("mfa", True), ("phr", True), ("pwd", False), (None, False), (["mfa"], False)]
+)
+def test_a_log_in_that_is_weaker_than_wanted_is_refused(client, issuer, settings, acr, let_in):
+    settings.OIDC = dataclasses.replace(settings.OIDC, acr=("mfa", "phr"))
+    assert begin(client)["acr_values"] == "mfa phr"
+    answer = log_in(client, issuer, **({} if acr is None else {"acr": acr}))
+    assert (answer.status_code == 302) is let_in and ("_auth_user_id" in client.session) is let_in
+
+
+def test_a_description_of_another_issuer_is_refused(client, issuer, settings):
+    """The address answers, and says that it is somebody else."""
+    here = settings.OIDC.issuer
+    settings.OIDC = dataclasses.replace(settings.OIDC, issuer=here.replace("127.0.0.1", "localhost"))
+    answer = client.get("/accounts/oidc/login/")
+    assert answer.status_code == 502 and issuer.asked == ["/.well-known/openid-configuration"]

@@ -107,7 +107,7 @@ def test_people_see_their_own_sessions_and_end_them_with_a_fresh_log_in(otto):
     factories.person("viewer", name="vera")
     vera = browser("vera")
     page = here.get(MINE).content.decode()
-    assert page.count(">End it</button>") == 2 and "198.51.100.7" in page and "this one" in page
+    assert page.count(">End it</button>") == 2 and "198.51.100.7" in page and "This one" in page
     keys = list(Session.objects.values_list("session_key", flat=True))
     assert not any(key in page for key in keys), "a session's key is its password"
     (row,) = (row for row in sessions.of(otto) if row.address == "198.51.100.7")
