@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,17 @@ def test_what_is_installed_is_locked_by_hash():
     ]
     assert "healthboard/requirements.lock" in image().copied
     assert run.endswith("--require-hashes -r requirements.lock")
+
+
+def test_what_the_code_imports_is_installed():
+    """A package that only the tests ask for would be missing in the image alone."""
+    folders = [ROOT / name for name in image().copied if (ROOT / name).is_dir()]
+    lines = "\n".join(path.read_text() for folder in folders for path in folder.rglob("*.py"))
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", lines, re.M)) - set(sys.stdlib_module_names)
+    known = packages_distributions()
+    wanted = {re.sub(r"[-_.]+", "-", known[name][0]).lower() for name in imported & set(known)}
+    locked = set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / "healthboard/requirements.lock").read_text(), re.M))
+    assert wanted - locked == set() and {"django", "celery", "boto3"} <= wanted
 
 
 def test_it_says_what_it_is():
