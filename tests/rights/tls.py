@@ -21,10 +21,10 @@ from tests.services import spare_port
 class Terminator:
     """TLS on a spare port, plain to `inner`; an event loop in a thread of its own."""
 
-    def __init__(self, inner: int, certificate: trustme.LeafCert) -> None:
+    def __init__(self, inner: int, certificate: trustme.LeafCert, port: int = 0) -> None:
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         certificate.configure_cert(self.context)
-        self.inner, self.port = inner, spare_port()
+        self.inner, self.port = inner, port or spare_port()
         self.loop, ready = asyncio.new_event_loop(), threading.Event()
         self.thread = threading.Thread(target=self._run, args=(ready,), daemon=True)
         self.thread.start()
@@ -43,9 +43,16 @@ class Terminator:
             await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
 
     def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.loop.call_soon_threadsafe(self._end)
         self.thread.join(10)
+        self.loop.close()
+
+    def _end(self) -> None:
+        """Who is still connected is let go, and told so before the loop ends."""
         self.server.close()
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.call_later(0.1, self.loop.stop)
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -57,15 +64,20 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 class Broker:
-    """A server with the shipped users behind TLS: `url(process)`, `client(process)`, and `admin` without limits."""
+    """A server with the shipped users behind TLS: `url(process)`, `client(process)`, and `admin` without limits.
 
-    def __init__(self, folder: Path, policy: str = "noeviction") -> None:
+    `users`: an ACL file that the server gets instead; `port`: where TLS listens."""
+
+    def __init__(
+        self, folder: Path, policy: str = "noeviction", *, users: str = "", authority: trustme.CA | None = None, port: int = 0
+    ) -> None:  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
-        self.authority = trustme.CA()
+        self.authority = authority or trustme.CA()
         self.ca = folder / "ca.pem"
         self.authority.cert_pem.write_to_path(str(self.ca))
         self.passwords = {name: f"of-{name}-for-tests-only" for name in broker.USERS}
-        (folder / "users.acl").write_text(broker.acl(self.passwords) + "user admin on >admin ~* &* +@all\n")
+        users = users or broker.acl(self.passwords)
+        (folder / "users.acl").write_text(users + "user admin on >admin ~* &* +@all\n")
         self.plain = spare_port()
         (folder / "valkey.conf").write_text(
             f'bind 127.0.0.1\nport {self.plain}\naclfile {folder / "users.acl"}\nsave ""\nappendonly no\n'
@@ -79,7 +91,7 @@ class Broker:
                     break
             assert self.process.poll() is None, (folder / "valkey.log").read_text()
             time.sleep(0.02)
-        self.tls = Terminator(self.plain, self.authority.issue_cert("localhost"))
+        self.tls = Terminator(self.plain, self.authority.issue_cert("localhost"), port)
 
     def url(self, process: str, host: str = "localhost") -> str:
         return f"rediss://{process}:{self.passwords[process]}@{host}:{self.tls.port}/0"

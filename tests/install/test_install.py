@@ -1,0 +1,142 @@
+"""A newcomer follows docs/install.md, command by command, as a user without rights in a fresh folder (tests/install/place.py).
+
+PostgreSQL with TLS, passwords and both roles, Valkey behind TLS with the users of the document, five processes: all real.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from healthboard import broker
+from tests.install.place import opened
+
+pytestmark = pytest.mark.loop
+
+
+@pytest.fixture(scope="module")
+def place():
+    with opened() as made:
+        yield made
+
+
+# --- the tests below are one story, in the order of the document
+
+
+def test_the_code_is_installed_with_its_packages_alone(place):
+    place.reader.section("1. Code and packages")
+    assert place.opt.resolve() == place.opt.parent / "healthboard-0.1.0"
+    assert (place.opt / ".venv" / "bin" / "python").exists() and not (place.opt / "tests").exists()
+
+
+def test_settings_and_secrets_are_files_of_their_owner_alone(place):
+    place.authority.cert_pem.write_to_path(str(place.folder / "ca.pem"))
+    (place.folder / "ca.pem").chmod(0o644)
+    place.reader.section("2. Settings and secrets")
+    place.reader.type(f"cp {place.folder / 'ca.pem'} {place.etc}/secrets/ca.pem")
+    secrets = place.etc / "secrets"
+    assert secrets.stat().st_mode & 0o777 == 0o700
+    assert {f.name: oct(f.stat().st_mode & 0o077) for f in secrets.iterdir() if f.name != "ca.pem"} == {
+        name: "0o0" for name in (
+            "secret-key", "external-id", "owner-password", "app-password", "owner.url", "database.url",
+        )
+    }  # fmt: skip
+
+
+def test_the_database_has_two_roles_and_wants_their_passwords(place):
+    place.reader.section("3. PostgreSQL")
+    rows = place.database.ask(
+        "SELECT rolname, rolsuper FROM pg_roles WHERE rolname LIKE 'healthboard%' ORDER BY 1", "postgres"
+    )
+    assert rows == [("healthboard", False), ("healthboard_owner", False)]
+
+
+def test_the_broker_gets_the_users_of_the_document(place):
+    place.reader.section("4. The broker")
+    place.serve_messages()
+    assert {path.stem for path in (place.etc / "secrets").glob("*.url")} == {*broker.USERS, "owner", "database"}
+
+
+def test_nothing_starts_before_prepare_and_prepare_says_what_it_lacks(place):
+    said = place.reader.type(
+        "! .venv/bin/python -m healthboard.processes web\n"
+        "! DATABASE_OWNER_URL_FILE=$PWD/none .venv/bin/python -m healthboard.processes prepare"
+    )
+    assert said.splitlines() == [
+        "healthboard cannot start: the database lacks migrations: run python -m healthboard.processes prepare",
+        f"healthboard cannot be prepared: DATABASE_OWNER_URL_FILE={place.opt}/none cannot be read: No such file or directory",
+    ]  # fmt: skip
+
+
+def test_prepare_makes_an_installation_that_only_observes(place):
+    said = place.reader.section("6. Prepare the database")
+    assert "prepared: start the processes" in said and "System check identified no issues" in said
+    assert place.database.ask("SELECT acting, stopped FROM repairs_switch") == [(False, False)]
+    assert place.database.ask("SELECT tableowner FROM pg_tables WHERE tablename = 'audit_auditrow'") == [
+        ("healthboard_owner",)
+    ]
+
+
+def test_five_processes_serve_each_as_its_own_user_of_the_broker(place):
+    assert place.reader.section("7. Start the processes").splitlines()[-1] == "ready"
+    place.reader.section("8. The first admin")
+    place.until(lambda: place.users() >= set(broker.USERS) - {"web"}, 240, "every process at the broker")
+
+
+def test_the_fleet_fills_from_aws_and_only_reader_and_actor_have_a_way_there(place):
+    said = place.reader.section("9. Look at it")
+    assert "all invariants hold" in said and "every row is as it was sealed" in said
+    place.until(lambda: place.fleet() >= set(place.machines), 240, "the fleet")
+    running = place.environments()
+    assert set(running) == set(broker.USERS)
+    for name, variables in running.items():
+        assert not {v for v in variables if v.startswith("DATABASE_OWNER")}
+        keys = {v for v in variables if v.startswith("AWS_")}
+        assert keys == {"AWS_EC2_METADATA_DISABLED"} if name not in ("reader", "actor") else "AWS_ACCESS_KEY_ID" in keys
+
+
+def test_a_node_is_given_its_token_and_speaks(place):
+    said = place.reader.section("10. The nodes")
+    place.tokens[place.machines[0]] = said.split()[-1]
+    place.until(lambda: place.heard() >= {place.machines[0]}, 240, "the first report")
+    place.give_tokens(place.machines[1:])
+    place.until(lambda: place.heard() >= set(place.machines), 240, "every report")
+
+
+#: what an admin sets for this pool, so that the test need not wait for a person's half minute
+POLICY = """version: 1
+policies:
+- name: solo
+  match: {pool: solo}
+  settings: {undo_s: 2, launch_timeout_s: 9000, drain_timeout_s: 9000}
+"""
+
+
+def test_nothing_acts_before_an_admin_switches_acting_on_and_then_a_dead_gpu_is_replaced(place):
+    broken = place.machines[1]
+    place.reader.type(
+        f"cat > policy.yaml <<'END'\n{POLICY}END\n.venv/bin/python manage.py policies apply policy.yaml --as admin"
+    )
+    place.until(lambda: place.watched(), 240, "two full rounds of every source")
+    place.inject(broken, "XID_79")
+    case = place.until(lambda: place.case(broken), 240, "a case")
+    assert case["verdict"] == "HARDWARE" and "XID_79" in case["codes"]
+    time.sleep(8)  # four minutes at this pace
+    assert place.calls(broken) == [], "it only observes"
+    place.browser.send("/accounts/login/", "/accounts/login/", username="admin", password=place.password())
+    place.browser.send("/system/", "/system/acting/", on="1", reason="it observed well")
+    assert "11. Switch acting on" not in {block.section for block in place.reader.todo}, "a person's word, no command"
+    ended = place.until(lambda: _repaired(place, broken), 300, "the repair")
+    assert ended["resolution"] == "REPAIRED"
+    # where ECS has not let it go by itself, it is deregistered too
+    assert place.calls(broken)[:2] == ["UpdateContainerInstancesState", "TerminateInstances"]
+    assert place.calls(broken).count("TerminateInstances") == 1
+
+
+def _repaired(place, instance: str) -> dict | None:
+    known = {row["instance_id"] for row in place.browser.api("instances?pool=solo", place.token())}
+    if new := sorted(known - set(place.tokens)):
+        place.give_tokens(new)
+    case = place.case(instance)
+    return case if case and case["state"] == "CLOSED" else None
