@@ -39,6 +39,10 @@ def test_every_process_is_a_task_and_every_one_but_prepare_a_service(resources, 
     assert set(tasks) == set(PROCESSES)
     services = [one["Properties"] for one in resources.values() if one["Type"] == "AWS::ECS::Service"]
     assert {one["TaskDefinition"]["Ref"] for one in services} == {f"{name.title()}Task" for name in PROCESSES[1:]}
+    # none starts before the database was prepared, by the image that comes next
+    assert all(one["DesiredCount"]["Fn::If"][0::2] == ["Runs", 0] for one in services)
+    images = {name: task["ContainerDefinitions"][0]["Image"]["Ref"] for name, task in tasks.items()}
+    assert images == {name: "PrepareImage" if name == "prepare" else "Image" for name in PROCESSES}
     assert not any(one.get("EnableExecuteCommand") for one in services), (
         "nobody gets a shell in a process that has rights"
     )
