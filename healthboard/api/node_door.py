@@ -17,6 +17,11 @@ from healthboard.people import tokens
 from healthboard.people.models import NodeToken as Credential
 
 SIZE_LIMIT = 1024 * 1024
+#: which reporters are taken: docs/node-reporter.md
+SCHEMA = (
+    "schema: this server takes reports of schema 1. Install the healthboard_node.py of the server's release on the node; "
+    "a server is upgraded before its nodes"
+)
 
 
 class Refused(Exception):
@@ -93,4 +98,6 @@ def parsed(model: type[BaseModel], body: bytes) -> Any:
         if first["type"] == "json_invalid":
             raise Refused(400, "not JSON", f"the body cannot be read: {first['msg']}") from None
         where = ".".join(str(part) for part in first["loc"]) or "the body"
+        if where == "schema":
+            raise Refused(422, "the body does not follow the schema", SCHEMA) from None
         raise Refused(422, "the body does not follow the schema", f"{where}: {first['msg']}") from None

@@ -12,7 +12,7 @@ from botocore import xform_name
 
 from tests.install.shipped import ROOT
 
-DOCUMENTS = ("docs/aws/README.md", "docs/install/README.md", "docs/install.md")
+DOCUMENTS = ("docs/aws/README.md", "docs/install/README.md", "docs/install.md", "docs/upgrade.md")
 #: of the command line itself, not of the service; of every command, and of a stack's
 OF_EVERY_COMMAND = {"--query"}
 OF_THE_CLI = {"--template-file", "--stack-name", "--capabilities", "--parameter-overrides"}

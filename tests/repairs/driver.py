@@ -75,6 +75,7 @@ class Drive:
         if not others:
             _only_ours(self.fleet)
         self.crew = self.fleet.engine.crew
+        self.since = self.fleet.clock.base  # who booted later is a replacement
         self.due = {"collect": 0.0, "events": 0.0, "look": 0.0, "breadth": 0.0}
         self.hands: list[Callable[[], Any]] = []  # what others do, asked at every step
         self.working = True  # repairs are carried on
@@ -159,7 +160,7 @@ class Drive:
             with sandbox.lock:
                 self.crew._done(job, status, answer)
                 machine = job.world.instances[job.instance]
-                awaited = job.report is None and machine.booted_at > self.fleet.clock.base  # a replacement's first
+                awaited = job.report is None and machine.booted_at > self.since  # a replacement's first
                 if not (machine.faults or job.node.running or answer.get("requests") or awaited):
                     job.node.due += QUIET_S
 
