@@ -108,6 +108,23 @@ def test_only_reader_and_actor_reach_instance_metadata_and_only_prepare_the_owne
 
 
 @pytest.mark.parametrize("unit", SERVER)
+def test_prepare_and_reader_keep_the_heads_of_the_audit_record_together_and_each_other_has_a_place_of_its_own(
+    root, unit
+):
+    lines = settings(root, unit)
+    homes = [
+        home
+        for line in lines
+        if line.startswith("Environment=")
+        for home in re.findall(r"HEALTHBOARD_HOME=(\S+)", line)
+    ]
+    states = "\n".join(lines).rpartition("StateDirectory=\n")[2]
+    (state,) = re.findall(r"^StateDirectory=(\S+)$", states, re.M)
+    together = unit in ("healthboard-prepare.service", "healthboard@reader.service")
+    assert state == ("healthboard" if together else "healthboard-%i") and homes[-1] == f"%S/{state}"
+
+
+@pytest.mark.parametrize("unit", SERVER)
 def test_each_secret_that_is_named_is_loaded_and_the_command_is_a_process(root, unit):
     lines = settings(root, unit)
     loaded = [
