@@ -263,13 +263,14 @@ def test_rows_of_lists_are_as_they_are_described(calling, client, sick):
     make.decision(make.case(sick))
     make.repair(sick)
     make.pause(scope="train")
+    make.breaker("train")
     gpu = sick.gpus.first()
     gpu.condemned_at, gpu.condemned_why = clock.now(), "lost"
     gpu.save()
     ask, described = calling("admin"), client.get("/api/v1/openapi.json").json()["components"]["schemas"]
     lists = {"cases": "CaseItem", "repairs": "RepairItem", "instances": "InstanceItem", "decisions": "DecisionItem",
              "gpus": "GpuItem", "pools": "PoolItem", "policies": "PolicyItem", "audit": "AuditItem", "pauses": "PauseItem",
-             "condemned": "CondemnedItem"}  # fmt: skip
+             "condemned": "CondemnedItem", "breakers": "BreakerItem"}  # fmt: skip
     for path, schema in lists.items():
         answer = ask("get", f"/{path}")
         assert answer.status_code == 200 and answer["Content-Type"] == "application/json; charset=utf-8"

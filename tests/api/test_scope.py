@@ -38,6 +38,7 @@ def storm():
     place = {"account": theirs.account, "region": theirs.region}
     factories.pause("instance", theirs.instance_id, **place)
     factories.pause("pool", "train", reason=said[:255])
+    factories.breaker("us-east-1a", scope_kind="zone", why=said)
     factories.breaker(released_at=factories.ago(60), released_by="admin", release_reason=said[:255])
     factories.audit("case.victims", said, by=WORKER, instance=mine, case_id=group.pk)
     return {
@@ -52,7 +53,7 @@ def storm():
 
 def paths(storm):
     group, mine, repair = storm["group"].pk, storm["mine"], storm["repair"].pk
-    for path in ("/cases", "/repairs", "/instances", "/jobs", "/condemned", "/pauses"):
+    for path in ("/cases", "/repairs", "/instances", "/jobs", "/condemned", "/pauses", "/breakers"):
         yield path, {}
         yield path, {"format": "csv"}
     yield "/cases", {"instance": mine.instance_id}
