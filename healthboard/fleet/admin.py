@@ -13,18 +13,21 @@ class AccountAdmin(ReadOnly):
 
 @admin.register(Source)
 class SourceAdmin(ReadOnly):
+    scope, pool = "", ""
     list_display = ("name", "scope", "account", "region", "succeeded_at", "error")
     list_select_related = ("account",)
 
 
 @admin.register(Cluster)
 class ClusterAdmin(ReadOnly):
+    scope, pool = "", ""
     list_display = ("name", "account", "region", "batch", "paused_by_tag", "seen_at", "gone_at")
     list_select_related = ("account",)
 
 
 @admin.register(Pool)
 class PoolAdmin(ReadOnly):
+    scope, pool = "", "name"
     list_display = ("name", "kind", "account", "region", "cluster", "desired", "minimum", "maximum", "auto_repair")
     list_select_related = ("account", "cluster")
     list_filter = ("kind", "region")

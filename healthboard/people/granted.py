@@ -74,6 +74,8 @@ class ReadOnly(admin.ModelAdmin):
     actions = None
     #: leads to the row that has account, region and pool; None: not scoped
     scope: str | None = None
+    #: from there to the pool's name; empty for rows of a whole place
+    pool = "pool__name"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return access.somewhere(request.user, "view")
@@ -92,4 +94,4 @@ class ReadOnly(admin.ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
-        return rows if self.scope is None else access.within(request.user, rows, prefix=self.scope)
+        return rows if self.scope is None else access.within(request.user, rows, prefix=self.scope, pool=self.pool)

@@ -19,6 +19,7 @@ from healthboard.policies import fields, reach, sentences, versions, words
 from healthboard.policies.form_fields import PREFIX
 from healthboard.policies.forms import MATCHING, PolicyForm
 from healthboard.policies.models import Policy, PolicyVersion
+from healthboard.policies.visible import visible
 from healthboard.refusals import Refusal
 
 SHOWN_VERSIONS = 20
@@ -42,6 +43,9 @@ class PolicyAdmin(Granted):
     actions = ("copy",)
     save_on_top = False
     change_form_template = "admin/policies/policy/change_form.html"
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(pk__in=visible(access.seeing(request.user)).values("pk"))
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         form = super().get_form(request, obj, change=change, **kwargs)
@@ -206,9 +210,11 @@ def _list(diff: list[str]) -> str:
 class PolicyVersionAdmin(ReadOnly):
     list_display = ("policy", "number", "saved_at", "saved_by_name", "reason")
     list_select_related = ("policy",)
-    list_filter = ("policy",)
     ordering = ("-saved_at",)
     fields = ("policy", "number", "saved_at", "saved_by_name", "reason", "changes", "data")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(policy__in=visible(access.seeing(request.user)))
 
     @admin.display(description="Changed")
     def changes(self, version: PolicyVersion) -> str:

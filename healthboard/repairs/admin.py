@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from healthboard import clock
 from healthboard.people import access
 from healthboard.people.granted import Granted, ReadOnly, acting
-from healthboard.repairs import brakes
+from healthboard.repairs import brakes, queries
 from healthboard.repairs.models import Breaker, Call, Occupancy, Pause, Repair, Step
+
+
+def _seen(request: HttpRequest, rows: Callable[..., QuerySet]) -> QuerySet:
+    """What the pages show this person of them."""
+    return rows(access.seeing(request.user)).values("pk")
 
 
 class PauseForm(forms.ModelForm):
@@ -64,6 +71,9 @@ class PauseAdmin(Granted):
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         form = super().get_form(request, obj, change=change, **kwargs)
         return type("PauseForm", (form,), {"request_user": request.user})
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(pk__in=_seen(request, queries.pauses))
 
     def save_model(self, request: HttpRequest, obj: Pause, form: Any, change: bool) -> None:
         row = brakes.pause(
@@ -117,6 +127,9 @@ class OccupancyAdmin(ReadOnly):
 
 @admin.register(Breaker)
 class BreakerAdmin(ReadOnly):
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(pk__in=_seen(request, queries.breakers))
+
     list_display = ("kind", "scope_kind", "scope", "account", "region", "opened_at", "released_at", "released_by")
     list_select_related = ("account",)
     list_filter = ("kind", "scope_kind")

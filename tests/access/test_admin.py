@@ -10,6 +10,9 @@ from django.contrib import admin
 from django.test import RequestFactory
 
 from healthboard.people import access, grants
+from healthboard.policies import versions
+from healthboard.policies.models import Policy
+from healthboard.repairs import brakes
 from tests import factories
 from tests.access import routes
 
@@ -86,3 +89,26 @@ def test_a_superuser_who_is_let_in_may_nothing_that_a_role_does_not_give(client)
         assert answer.status_code == 403, name
         if takes != "seen":
             assert client.get(f"/admin/{name}/").status_code == 403, name
+
+
+def test_who_has_a_role_for_one_pool_reads_nothing_of_another(client, as_):
+    """As on the pages: rows of pools, what holds them, the policies that match them, and the record of it."""
+    home = factories.pool("train")
+    place = {"account": home.account, "region": home.region}
+    factories.pool("infer")
+    ada = factories.actor(factories.person("admin", "ada"), recent=True)
+    brakes.open_breaker(**place, kind="LAUNCH", scope_kind="pool", scope="infer", why="no room in infer", actor=ada)
+    brakes.pause(actor=ada, scope_kind="pool", scope="infer", reason="infer moves", until=factories.ago(-600), **place)
+    policy = Policy(name="of infer", pool="infer", settings={"undo_s": 60})
+    versions.save(policy, actor=ada, reason="slower there")
+    pages = [
+        f"/admin/{name}/"
+        for name in ("fleet/pool", "repairs/breaker", "repairs/pause", "policies/policy", "policies/policyversion")
+    ]
+    for scope in ({}, {"account": home.account, "pool": "train"}):
+        as_("admin", **scope)
+        told = {page: "infer" in client.get(page).content.decode() for page in pages}
+        assert told == dict.fromkeys(pages, not scope)
+        record = client.get("/admin/audit/auditrow/").content.decode()
+        assert ("breaker.opened" in record) == ("pause.set" in record) == (not scope)
+        assert client.get(f"/admin/policies/policyversion/{policy.current_id}/change/").status_code == (302 if scope else 200)
