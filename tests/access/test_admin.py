@@ -111,4 +111,6 @@ def test_who_has_a_role_for_one_pool_reads_nothing_of_another(client, as_):
         assert told == dict.fromkeys(pages, not scope)
         record = client.get("/admin/audit/auditrow/").content.decode()
         assert ("breaker.opened" in record) == ("pause.set" in record) == (not scope)
-        assert client.get(f"/admin/policies/policyversion/{policy.current_id}/change/").status_code == (302 if scope else 200)
+        assert client.get(f"/admin/policies/policyversion/{policy.current_id}/change/").status_code == (
+            302 if scope else 200
+        )
