@@ -156,6 +156,14 @@ def sessions() -> tuple[float | None, float | None]:
     return longest or None, idle or None
 
 
+def password_list() -> dict[str, str]:
+    """Of Django's validator of common passwords: which list it reads, where not its own. Raises BadSetting."""
+    path = read("HEALTHBOARD_PASSWORD_LIST")
+    if path and not Path(path).is_file():
+        raise BadSetting(f"HEALTHBOARD_PASSWORD_LIST={path} is no file: name one with a password in each line")
+    return {"password_list_path": path} if path else {}
+
+
 def database_tls(host: str, told: dict[str, str]) -> dict[str, str]:
     """libpq's options beside those that the URL says: elsewhere than on this host the server's certificate is checked,
     against the system's authorities or those of `sslrootcert`. Raises BadSetting for what says less."""

@@ -124,7 +124,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {
         "NAME": "django.contrib.auth.password_validation.CommonPasswordValidator",
-        "OPTIONS": {"password_list_path": words} if (words := config.read("HEALTHBOARD_PASSWORD_LIST")) else {},
+        "OPTIONS": config.password_list(),
     },
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "healthboard.people.passwords.OwnWords"},

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.password_validation import CommonPasswordValidator
 from django.contrib.sessions.models import Session
+from django.core.exceptions import ValidationError
 from django.test import Client
 
 from healthboard import clock, config
@@ -181,6 +183,19 @@ def test_a_password_of_any_kind_and_length_is_taken_as_it_is(otto, password):
     otto.refresh_from_db()
     assert otto.check_password(password) and not otto.check_password(password.strip() + "x")
     assert not otto.check_password(password[:72]) or len(password) <= 72
+
+
+def test_a_longer_list_of_passwords_is_taken_from_a_file(monkeypatch, tmp_path):
+    path = tmp_path / "breached.txt"
+    path.write_text("an unlikely long one\n")
+    assert config.password_list() == {}
+    monkeypatch.setenv("HEALTHBOARD_PASSWORD_LIST", str(path))
+    validator = CommonPasswordValidator(**config.password_list())
+    with pytest.raises(ValidationError):
+        validator.validate("An Unlikely Long One")
+    monkeypatch.setenv("HEALTHBOARD_PASSWORD_LIST", str(tmp_path / "none"))
+    with pytest.raises(BadSetting, match="HEALTHBOARD_PASSWORD_LIST"):
+        config.password_list()
 
 
 def test_who_is_switched_off_is_out_and_stays_out_when_switched_on_again(otto):
