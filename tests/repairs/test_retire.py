@@ -47,17 +47,17 @@ def left_behind(db, drives):
     drive.policy(undo_s=1, soak_s=60)
     replaced, drained, others = drive.fleet.pool("solo")
     drive.inject(replaced, "XID_79", 0)
-    drive.until(lambda: Repair.objects.filter(irreversible=True).exists(), 400)
+    drive.until(lambda: Repair.objects.filter(irreversible=True).exists(), 400, 4.0)
     person("admin")
     status, said = _retire("--yes", "--as", "admin-one")
     assert status == 1 and "cannot be undone any more" in said and brakes.switch().acting
-    assert drive.repaired(replaced).state == "SUCCEEDED"
+    assert drive.repaired(replaced, seconds=5).state == "SUCCEEDED"
     _drain_by_hand(drive, drained)
     drive.fleet.drain(others)
     broken = drive.machine("train")
     drive.inject(broken, "XID_79", 0)
-    drive.at_step(broken, "replacement")
-    drive.steps(6)
+    drive.until(lambda: (r := drive.repair(broken)) is not None and r.step == "replacement", 300, 3.0)
+    drive.steps(2, 3)
     return drive, drained, broken, others
 
 
@@ -73,7 +73,7 @@ def test_nothing_of_ours_remains(left_behind):
         status, said = _retire("--yes", "--as", "admin-one")
         if not [one for one in retire.left() if one.by != retire.PERSON]:
             break
-        drive.steps(5, 2)
+        drive.steps(2, 5)
     assert _aside(drive) == ({others.id}, set()), said
     assert not brakes.switch().acting
     assert drive.group().desired == 2 and len(drive.fleet.pool("train")) == 2
@@ -83,7 +83,7 @@ def test_nothing_of_ours_remains(left_behind):
     drive.fleet.ec2.delete_tags(
         Resources=[words[words.index("--resources") + 1]], Tags=[{"Key": words[-1].removeprefix("Key=")}]
     )
-    drive.steps(4, 3)
+    drive.steps(2, 6)
     assert _retire() == (0, "nothing of healthboard's is left in AWS, as far as its database knows\n")
     assert drive.calls()["TerminateInstances"] == 1, "of the repair that was over before"
     assert all("healthboard:repair" not in i.tags for i in drive.fleet.world.instances.values() if i.state == "running")

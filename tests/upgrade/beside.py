@@ -63,7 +63,7 @@ class Writer(threading.Thread):
                 except psycopg.Error as error:
                     self.errors.append(f"{type(error).__name__}: {str(error).splitlines()[0]}")
                 self.took.append(time.monotonic() - begun)
-                time.sleep(0.05)
+                time.sleep(0.1)
 
     def write(self, link: psycopg.Connection) -> None:
         raise NotImplementedError

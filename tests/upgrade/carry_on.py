@@ -140,10 +140,10 @@ def _pages() -> dict[str, int]:
 def _finish(drive: Drive, release: Release) -> dict[str, Any]:
     """The question is answered under the hash that was shown before, then all goes to its end."""
     asked = Case.objects.filter(instance__instance_id=release.told["asked"], state="WAITING").first()
-    drive.steps(15)  # sources are watched anew first
+    drive.steps(5, 3)  # sources are watched anew first
     if asked is not None:
         decided = drive.decide(asked, "dismiss", by=named("operator"), reason="decided before the upgrade")
-    ends = {pool: drive.repaired(drive.row(id_).instance_id, 900) for pool, id_ in release.told["broken"].items()}
+    ends = {pool: drive.repaired(drive.row(id_).instance_id, 300, 4.0) for pool, id_ in release.told["broken"].items()}
     return {
         "asked": decided.outcome if asked is not None else "none",
         "running": {pool: len(drive.fleet.pool(pool)) for pool in ends},
@@ -164,12 +164,12 @@ def _drill(drive: Drive, copy: backup.Copy) -> dict[str, Any]:
         "intact": _said("verify_audit", f"--head={copy.head}"), "behind": _said("verify_audit"),
         "stopped": brakes.switch().reason if brakes.switch().stopped else "",
     }  # fmt: skip
-    drive.steps(WATCHED_S)
+    drive.steps(WATCHED_S // 4, 4)
     told["watched"] = _calls(drive)[moved:]
     told["open"] = _open()
     brakes.resume(named("admin"), "compared with AWS")
     sealing.come_round()
-    drive.until(lambda: not Repair.objects.filter(state__in=("SCHEDULED", "RUNNING", "UNDOING")).exists(), 300, 2.0)
+    drive.until(lambda: not Repair.objects.filter(state__in=("SCHEDULED", "RUNNING", "UNDOING")).exists(), 300, 4.0)
     told |= {
         "after": _calls(drive)[moved:],
         "ends": [[r.instance.instance_id, r.state, r.outcome or r.why_waiting] for r in Repair.objects.order_by("pk")],

@@ -89,11 +89,11 @@ def test_reports_go_on_while_it_is_migrated(database, known):
     enough, held = threading.Event(), []
     changed = sorted(_changed() - ONLY_BY_PEOPLE)
     assert set(changed) == {*beside.DIFFERS, "cases_evidence"} - {"fleet_healthevent"}, "write its rows here too"
-    reports = [beside.Reports(database, known, enough, number) for number in range(3)]
+    reports = [beside.Reports(database, known, enough, number) for number in range(2)]
     others = beside.Everything(database, known, enough)
     others.tables = tuple(changed)
     before = {table: beside.rows(database, table) for table in (*changed, "fleet_healthevent")}
-    holder = threading.Thread(target=_held, args=(database, 3 * LOCK_S, held), daemon=True)
+    holder = threading.Thread(target=_held, args=(database, 2.5 * LOCK_S, held), daemon=True)
     for thread in (*reports, others, holder):
         thread.start()
     migrating = _migrate(database)
@@ -108,5 +108,5 @@ def test_reports_go_on_while_it_is_migrated(database, known):
     longest = max(max(writer.took) for writer in reports)
     assert longest < PAUSE_S, f"a report waited {longest:.1f} s"
     written = {table: beside.rows(database, table) - count for table, count in before.items()}
-    assert written.pop("fleet_healthevent") == sum(len(writer.took) for writer in reports) > 50, "none is lost"
+    assert written.pop("fleet_healthevent") == sum(len(writer.took) for writer in reports) > 30, "none is lost"
     assert set(written.values()) == {len(others.took)}
