@@ -8,7 +8,7 @@ stopped as an upgrade stops it. What is written:
 * ``database.sql.gz``   pg_dump as plain INSERTs, so that any server's version and client can restore it
 * ``home.tar.gz``       the installation's home: AWS as the sandbox keeps it, secrets, audit heads
 * ``healthboard_node.py.gz``   the reporter of that release, as it was
-* ``release.json``      tag, time, the machines under repair, a node's token
+* ``release.json``      tag, time, the machines under repair, a node's token, the last migration of each app
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from tests.services import Postgres, binary, spare_port
 
@@ -185,6 +187,7 @@ def _write(tag: str, running: Running, server: Postgres, told: dict[str, Any]) -
     shutil.copy(running.code / HEADS, running.home / HEADS)
     head = json.loads((running.home / "audit-head.json").read_text())  # the last thing that was written
     told |= {"tag": tag, "commit": _git("rev-list", "-n1", tag), "at": head["at"]}
+    told["migrations"] = _migrations(server.url)
     _nameless(dumped + json.dumps(told).encode() + (running.home / KEPT[0]).read_bytes())
     (target / "database.sql.gz").write_bytes(_gzip(dumped))
     (target / "home.tar.gz").write_bytes(_home(running.home))
@@ -192,6 +195,16 @@ def _write(tag: str, running: Running, server: Postgres, told: dict[str, Any]) -
         _gzip((running.code / "workers" / "node" / "healthboard_node.py").read_bytes())
     )
     (target / "release.json").write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+
+
+def _migrations(url: str) -> dict[str, str]:
+    """The last migration of each app of ours: those that have tables of their own with us, not Django's or others'."""
+    ours = tuple(path.parent.parent.name for path in ROOT.glob("healthboard/*/migrations/__init__.py"))
+    with psycopg.connect(url) as link:
+        rows = link.execute(
+            "SELECT app, max(name) FROM django_migrations WHERE app = ANY(%s) GROUP BY app", [list(ours)]
+        )
+        return dict(rows.fetchall())
 
 
 def _home(home: Path) -> bytes:
