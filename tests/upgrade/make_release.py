@@ -232,7 +232,8 @@ def _gzip(data: bytes) -> bytes:
 
 def _nameless(data: bytes) -> None:
     """Raises where something of the machine that this runs on is in it."""
-    for name in {socket.gethostname(), os.environ.get("USER", ""), str(ROOT), str(Path.home()), tempfile.gettempdir()}:
+    here = {socket.gethostname(), os.environ.get("USER", ""), str(ROOT), str(Path.home()), tempfile.gettempdir()}
+    for name in here - {USER, HOST}:
         found = re.search(rb"(?<![\w-])" + re.escape(name.encode()) + rb"(?![\w-])", data) if len(name) > 1 else None
         if found:
             around = data[max(found.start() - 150, 0) : found.end() + 150].decode(errors="replace")
