@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import transaction
 from django.test import Client
 
+from healthboard import clock
 from healthboard.audit.models import AuditRow
+from healthboard.people import access, sessions
+from healthboard.people.web import AUTH_AT
+from tests import factories
 from tests.access import routes, table, world
 
 pytestmark = pytest.mark.django_db
@@ -100,3 +106,44 @@ def test_an_address_takes_no_other_method(board):
         name = name_of(row)
         got = table.Row("GET", row.route, row.takes, 405, 405)
         assert table.undone(board, "admin", got, name)[0] == 405, row.route
+
+
+def test_a_stolen_session_does_what_its_person_may_but_nothing_that_wants_a_fresh_log_in(board):
+    """Whoever has the cookie and no password, a quarter of an hour after the log-in; then the person ends it."""
+    grave, refused = {*access.RECENT, "second"}, {"request.refused", "second.refused"}
+    rows = [row for row in ROWS if row.method == "POST" and not row.api and row.takes in grave]
+    # a policy is tried, not saved; to refuse is the careful answer
+    rows = [row for row in rows if name_of(row) not in ("second_refuse", "policy_preview")]
+    assert len(rows) >= 5
+    for who in ("admin", "approver"):
+        with transaction.atomic():
+            stolen = board.clients[who]
+            stolen.cookies.update(board.cookies[who])
+            session = stolen.session
+            session[AUTH_AT] = (clock.now() - timedelta(minutes=16)).isoformat()
+            session.save()
+            done = {row.route: told for row in rows if (told := verbs_of(board, who, row)) - refused}
+            assert done == {}, f"{who} without a fresh log-in"
+            dismiss = next(
+                row for row in ROWS if row.route == "/cases/<int:case_id>/answer/<slug:kind>/" and row.method == "POST"
+            )
+            assert "case.dismiss" in verbs_of(board, who, dismiss)
+            for address in ("/accounts/sessions/", "/accounts/password/"):
+                form = {"old_password": "guessed", "new_password1": "x" * 20, "new_password2": "x" * 20}
+                assert stolen.post(address, form).status_code in (200, 302)
+            owner = User.objects.get(username=who)
+            assert owner.check_password(factories.PASSWORD) and stolen.get("/").status_code == 200
+            assert sessions.end(owner, actor=factories.actor(owner)) >= 1
+            assert stolen.get("/").status_code == 302
+            transaction.set_rollback(True)
+
+
+def verbs_of(board: world.World, who: str, row: table.Row) -> set[str]:
+    """What one request leaves on record; everything is taken back."""
+    with transaction.atomic():
+        cache.clear()
+        last = AuditRow.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+        table.ask(board, who, row, name_of(row))
+        found = set(AuditRow.objects.filter(pk__gt=last).values_list("verb", flat=True))
+        transaction.set_rollback(True)
+    return found
