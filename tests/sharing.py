@@ -15,7 +15,7 @@ INSTALLATIONS_AT_ONCE = 2
 #: those that take longest, so that they do not come last; a folder stands for its files
 LONG = (
     "tests/loop/test_limits.py", "tests/loop/test_repairs.py", "tests/loop/test_people.py", "tests/repairs/",
-    "tests/browser/",
+    "tests/browser/", "tests/install/test_install.py",
 )  # fmt: skip
 
 

@@ -14,7 +14,8 @@ cd "$folder"
 word() { openssl rand -hex 24; }
 missing() { [ ! -e "$1" ]; }
 
-missing secret-key && word > secret-key
+# Django wants 50 characters of this one.
+missing secret-key && openssl rand -hex 32 > secret-key
 missing external-id && word > external-id
 missing postgres.password && word > postgres.password
 

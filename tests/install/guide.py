@@ -79,11 +79,15 @@ class Reader:
         self.said += text
         return text
 
+    def refused(self, command: str) -> str:
+        """What a command says that must fail."""
+        return self.type(f"if {command}; then echo 'it did not fail'; exit 1; fi")
+
     def close(self) -> None:
         """What runs in the shell ends with it, or is ended."""
         try:
             if self.shell.poll() is None:
-                self.type("jobs -p | xargs -r kill; wait", 30)
+                self.type("kill $(jobs -p) 2> /dev/null || true; wait", 30)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.shell.pid, signal.SIGKILL)

@@ -56,8 +56,7 @@ class Place:
         home = folder / "home"
         for path in (home, self.opt.parent, self.etc, self.var):
             path.mkdir(parents=True, mode=0o755)
-            if os.geteuid() == 0:
-                shutil.chown(path, "nobody", "nogroup")
+            self.own(path)
         machine.release(home / "healthboard.tar.gz")
         self.reader = Reader(home, self.names, self.settings)
         self.browser = Browser(self.port)
@@ -128,6 +127,9 @@ class Place:
     def token(self) -> str:
         return (self.etc / "secrets" / "api-token").read_text().strip()
 
+    def repair(self, instance: str) -> dict | None:
+        return next(iter(self.browser.api(f"repairs?instance={instance}", self.token())), None)
+
     def case(self, instance: str) -> dict | None:
         return next(iter(self.browser.api(f"cases?instance={instance}", self.token())), None)
 
@@ -141,8 +143,17 @@ class Place:
     def logs(self) -> str:
         return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in sorted(self.var.glob("*.log")))
 
-    def password(self) -> str:
-        return (self.etc / "secrets" / "first-password").read_text().strip()
+    def sign_in(self) -> Browser:
+        """The first admin, just now: what only a fresh log-in may do goes."""
+        self.browser = Browser(self.port)
+        password = (self.etc / "secrets" / "first-password").read_text().strip()
+        self.browser.send("/accounts/login/", "/accounts/login/", username="admin", password=password)
+        return self.browser
+
+    def own(self, path: Path) -> None:
+        """The file or folder belongs to the newcomer."""
+        if os.geteuid() == 0:
+            shutil.chown(path, "nobody", "nogroup")
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:

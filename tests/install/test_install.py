@@ -59,10 +59,8 @@ def test_the_broker_gets_the_users_of_the_document(place):
 
 
 def test_nothing_starts_before_prepare_and_prepare_says_what_it_lacks(place):
-    said = place.reader.type(
-        "! .venv/bin/python -m healthboard.processes web\n"
-        "! DATABASE_OWNER_URL_FILE=$PWD/none .venv/bin/python -m healthboard.processes prepare"
-    )
+    said = place.reader.refused(".venv/bin/python -m healthboard.processes web")
+    said += place.reader.refused("DATABASE_OWNER_URL_FILE=$PWD/none .venv/bin/python -m healthboard.processes prepare")
     assert said.splitlines() == [
         "healthboard cannot start: the database lacks migrations: run python -m healthboard.processes prepare",
         f"healthboard cannot be prepared: DATABASE_OWNER_URL_FILE={place.opt}/none cannot be read: No such file or directory",
@@ -124,19 +122,19 @@ def test_nothing_acts_before_an_admin_switches_acting_on_and_then_a_dead_gpu_is_
     assert case["verdict"] == "HARDWARE" and "XID_79" in case["codes"]
     time.sleep(8)  # four minutes at this pace
     assert place.calls(broken) == [], "it only observes"
-    place.browser.send("/accounts/login/", "/accounts/login/", username="admin", password=place.password())
-    place.browser.send("/system/", "/system/acting/", on="1", reason="it observed well")
+    place.sign_in().send("/system/", "/system/acting/", on="1", reason="it observed well")
     assert "11. Switch acting on" not in {block.section for block in place.reader.todo}, "a person's word, no command"
-    ended = place.until(lambda: _repaired(place, broken), 300, "the repair")
-    assert ended["resolution"] == "REPAIRED"
+    ended = place.until(lambda: _ended(place, broken), 300, "the repair")
+    assert (ended["state"], ended["resolution"]) == ("SUCCEEDED", "REPLACED")
     # where ECS has not let it go by itself, it is deregistered too
     assert place.calls(broken)[:2] == ["UpdateContainerInstancesState", "TerminateInstances"]
     assert place.calls(broken).count("TerminateInstances") == 1
 
 
-def _repaired(place, instance: str) -> dict | None:
+def _ended(place, instance: str) -> dict | None:
+    """Its repair, once it has ended; the node of the replacement is given a token meanwhile."""
     known = {row["instance_id"] for row in place.browser.api("instances?pool=solo", place.token())}
     if new := sorted(known - set(place.tokens)):
         place.give_tokens(new)
-    case = place.case(instance)
-    return case if case and case["state"] == "CLOSED" else None
+    repair = place.repair(instance)
+    return repair if repair and repair["resolution"] else None
