@@ -11,6 +11,8 @@ from pathlib import Path
 
 # Before Django reads its settings: nothing of the caller's environment may lead a test to a real account.
 _HOME = Path(tempfile.mkdtemp(prefix="healthboard-tests-"))
+#: in a process of a distributed run: a stopped cluster whose database `MIGRATED` the first process has prepared for all
+_BASE = os.environ.pop("TESTS_BASE", "")
 (_HOME / "static").mkdir()  # else each handler warns that it is not there
 for name in [n for n in os.environ if n.startswith(("AWS_", "HEALTHBOARD_")) and n != "HEALTHBOARD_TEST_DB"]:
     del os.environ[name]
@@ -20,13 +22,15 @@ os.environ.update(
 os.environ.pop("DATABASE_URL", None)
 os.environ.pop("REDIS_URL", None)
 
-from tests.services import Postgres  # noqa: E402
+from tests.services import MIGRATED, Postgres, copy_cluster  # noqa: E402
 
 _postgres: Postgres | None = None
 _given = os.environ.get("HEALTHBOARD_TEST_DB", "")
 if _given.startswith("postgres"):
     os.environ["DATABASE_URL"] = _given
 elif _given != "sqlite":
+    if _BASE:
+        copy_cluster(Path(_BASE), _HOME / "postgres")
     _postgres = Postgres.start(_HOME / "postgres")
     os.environ["DATABASE_URL"] = _postgres.url
 os.environ["REDIS_URL"] = "redis://127.0.0.1:1/0"  # refused at once: messages are only wake-ups
@@ -42,12 +46,23 @@ from tests import flush  # noqa: E402
 
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's sync API keeps an event loop in this thread
 
+if _BASE and _postgres is not None:
+    settings.DATABASES["default"].setdefault("TEST", {})["TEMPLATE"] = MIGRATED
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # a slow one would cost minutes
 assert _HOME.resolve() == settings.HOME, "settings were read before the environment was made"
 django.setup()  # conftest.py files further down import models
 flush.allow(connection)
 # Inherited by the workers of a distributed run, it would make pytest-django read the settings before this file there.
 del os.environ["DJANGO_SETTINGS_MODULE"]
+
+
+def pytest_configure(config):
+    """Before a distributed run: one database is migrated, for all its processes to start from."""
+    if _postgres is None or not getattr(config.option, "numprocesses", None) or "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    _postgres.prepare(MIGRATED)
+    _postgres.stop()
+    os.environ["TESTS_BASE"] = str(_postgres.folder)
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,17 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
+ROOT = Path(__file__).resolve().parents[1]
+#: a database of today's schema that is a template for others
+MIGRATED = "migrated"
 _ports = itertools.count()
 
 
@@ -46,6 +52,20 @@ def _as_user() -> dict:
     return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
 
 
+def _give_to_user(folder: Path) -> None:
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, nobody.pw_uid, nobody.pw_gid)
+        folder.parent.chmod(0o755)
+
+
+def copy_cluster(stopped: Path, folder: Path) -> None:
+    """The files of a cluster that was stopped, for another one to start on."""
+    shutil.copytree(stopped, folder)
+    _give_to_user(folder)
+
+
 @dataclass
 class Postgres:
     process: subprocess.Popen
@@ -58,19 +78,18 @@ class Postgres:
 
     @classmethod
     def start(cls, folder: Path, options: tuple[str, ...] = (), **popen: Any) -> Postgres:
-        """`options`: more settings of the server, which win over those here; `popen`: more for its process."""
-        folder.mkdir(parents=True)
-        if os.geteuid() == 0:
-            nobody = pwd.getpwnam("nobody")
-            os.chown(folder, nobody.pw_uid, nobody.pw_gid)
-            folder.parent.chmod(0o755)
+        """`options`: more settings of the server, which win over those here; `popen`: more for its process.
+        A folder that is there already holds a cluster that was stopped."""
         env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": "/tmp"}
         common = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": "/tmp", **_as_user()}
-        subprocess.run(
-            [binary("initdb"), "-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
-            check=True,
-            **common,
-        )
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            _give_to_user(folder)
+            subprocess.run(
+                [binary("initdb"), "-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"],
+                check=True,
+                **common,
+            )
         port = spare_port()
         settings = [
             f"-p{port}", "-h127.0.0.1", "-k", "", "-F", "-c", "full_page_writes=off", "-c", "jit=off",
@@ -90,6 +109,14 @@ class Postgres:
                     raise RuntimeError("PostgreSQL did not start") from None
                 time.sleep(0.05)
         raise RuntimeError("PostgreSQL did not listen within 10 s")
+
+    def prepare(self, name: str) -> None:
+        """Make a database and migrate it."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        url = self.url.rpartition("/")[0] + f"/{name}"
+        command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+        subprocess.run(command, cwd=ROOT, env={**os.environ, "DATABASE_URL": url}, check=True, timeout=300)
 
     def stop(self) -> None:
         if self.process.poll() is None:

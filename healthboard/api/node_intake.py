@@ -1,4 +1,5 @@
-"""Stores a report that was accepted. An unchanged one costs three queries: the token, the head, what is asked."""
+"""Stores a report that was accepted. An unchanged one costs three queries: the token, the head, what is asked; and two
+more each time that its measurements are kept."""
 
 from __future__ import annotations
 
@@ -102,7 +103,11 @@ def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[s
     digest = heads.digest_of(told.readings, extra)
     quiet = not told.events and not report.results and not report.recorder
     measure = _measure.due(instance.pk)
-    if quiet and not measure and record.confirm(instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq):
+    if quiet and record.confirm(instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq):
+        if measure:
+            with transaction.atomic():
+                gpus.sync(instance, told.gpus, received)
+                _update(instance, report, told, received)
         return _heard_and_answered(instance, received, channel)
     with transaction.atomic():
         item = record.Item(instance, told.readings, told.events, told.boot_id, told.seq, extra)

@@ -9,14 +9,16 @@ import psycopg
 import pytest
 
 from tests.loop.stack import Stack
+from tests.services import MIGRATED
 
 
 def new_database() -> str:
-    """A database of its own in the tests' PostgreSQL cluster."""
+    """A database of its own in the tests' PostgreSQL cluster; migrated, where the run has one that is."""
     base = os.environ["DATABASE_URL"]
     name = f"loop_{secrets.token_hex(4)}"
     with psycopg.connect(base, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
+        there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [MIGRATED]).fetchone()
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{MIGRATED if there else "template1"}"')
     return base.rpartition("/")[0] + "/" + name
 
 

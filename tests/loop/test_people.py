@@ -26,6 +26,10 @@ CHANGES = (
 def stack(make_stack):
     made = make_stack(HEALTHBOARD_SANDBOX_POOLS="train=group:3,infer=group:2,solo=template:12")
     set_default_policy(made, undo_s=4)
+    made.ambiguous = dict(zip(("browser", "two", "undo", "stale", "snooze"), made.members("solo"), strict=False))
+    for name, code in {"browser": 119, "two": 120, "undo": 109, "stale": 119, "snooze": 109}.items():
+        made.inject(made.ambiguous[name], f"XID_{code}")  # each waits until its test comes
+    made.healthy = made.members("solo")[5]
     return made
 
 
@@ -43,8 +47,7 @@ def _waiting(stack, instance: str) -> dict:
 
 
 def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_browser(stack, page):
-    instance = stack.members("solo")[0]
-    stack.inject(instance, "XID_119")
+    instance = stack.ambiguous["browser"]
     case = _waiting(stack, instance)
     assert (case["verdict"], case["mode"]) == ("AMBIGUOUS", "ask")
     time.sleep(5)
@@ -70,8 +73,7 @@ def test_an_ambiguous_case_waits_untouched_and_is_repaired_when_approved_in_a_br
 
 
 def test_of_two_approvals_at_once_one_succeeds_and_one_is_refused(stack):
-    instance = stack.members("solo")[1]
-    stack.inject(instance, "XID_120")
+    instance = stack.ambiguous["two"]
     case = _waiting(stack, instance)
     stack.token("operator"), stack.token("admin")
     with ThreadPoolExecutor(2) as pool:
@@ -88,9 +90,8 @@ def test_of_two_approvals_at_once_one_succeeds_and_one_is_refused(stack):
 
 
 def test_undo_within_its_time_makes_no_changing_call(stack):
-    instance = stack.members("solo")[2]
+    instance = stack.ambiguous["undo"]
     set_default_policy(stack, undo_s=20)
-    stack.inject(instance, "XID_109")
     case = _waiting(stack, instance)
     status, answer = stack.decide(case, "approve")
     assert status in (200, 201), answer
@@ -116,8 +117,7 @@ def test_undo_within_its_time_makes_no_changing_call(stack):
 
 
 def test_a_stale_plan_is_refused_and_says_what_changed(stack):
-    instance = stack.members("solo")[3]
-    stack.inject(instance, "XID_119")
+    instance = stack.ambiguous["stale"]
     case = _waiting(stack, instance)
     stack.inject(instance, "XID_79", "--gpu", "2")
     stack.until(lambda: stack.cases(instance)[0]["plan_version"] != case["plan_version"]
@@ -131,8 +131,7 @@ def test_a_stale_plan_is_refused_and_says_what_changed(stack):
 
 
 def test_snoozed_it_comes_back_and_diagnose_brings_an_answer(stack):
-    instance = stack.members("solo")[4]
-    stack.inject(instance, "XID_109")
+    instance = stack.ambiguous["snooze"]
     case = _waiting(stack, instance)
     status, answer = stack.decide(case, "snooze", snooze_s=60, reason="after lunch")
     assert status in (200, 201), answer
@@ -156,7 +155,7 @@ def test_snoozed_it_comes_back_and_diagnose_brings_an_answer(stack):
 
 
 def test_the_stop_switch_holds_everything_until_it_is_released(stack):
-    instance = stack.members("solo")[5]
+    instance = stack.healthy
     actor = (
         "from django.contrib.auth import get_user_model;from healthboard.people.actors import Actor;"
         "from healthboard.repairs import brakes;u=get_user_model().objects.get(username='admin');"

@@ -24,11 +24,15 @@ def stack(make_stack):
     solo, train, infer = (made.members(pool) for pool in ("solo", "train", "infer"))
     made.before = {g["pool"]: g for g in made.fleet()["groups"]}
     made.single, made.member, made.slow, made.seen_by_group = solo[0], train[0], train[2], infer[0]
+    made.killed_beside, made.blinker, made.away = [solo[1], train[3]], solo[3], solo[4]
+    made.dead_host = _host_without_standalone_tasks(made, solo[5:])
     made.boot = _boot_id(made, made.slow)
     made.inject(made.seen_by_group, "EC2_SYSTEM_IMPAIRED")
     made.inject(made.slow, "REBOOT_SLOW")
     made.inject(made.slow, "XID_62")
     made.inject([made.single, made.member], "XID_79", "--gpu", "3")
+    made.inject(made.blinker, "AGENT_BLINK")
+    made.inject(made.away, "ECS_AGENT_DISCONNECTED")
     return made
 
 
@@ -73,8 +77,9 @@ def _replacement_served_first(stack, old: str, new: str) -> None:
 
 def test_the_worker_may_be_killed_at_any_time(stack):
     """Killed with -9 while the repair is under way, several times; the supervisor brings it back."""
-    single, member = stack.members("solo")[1], stack.members("train")[3]
+    single, member = stack.killed_beside
     stack.inject([single, member], "XID_79", "--gpu", "1")
+    stack.inject(stack.dead_host, "EC2_SYSTEM_IMPAIRED")  # for a later test: it takes a while until it asks
     stack.case_of(single)
     done: set[str] = set()
 
@@ -135,8 +140,7 @@ def test_what_a_group_replaces_by_itself_is_drained_and_watched_only(stack):
 
 
 def test_a_dead_host_of_a_template_pool_asks_and_by_policy_is_repaired(stack):
-    asked = _host_without_standalone_tasks(stack)
-    stack.inject(asked, "EC2_SYSTEM_IMPAIRED")
+    asked = stack.dead_host
     case = stack.until(
         lambda: next((c for c in stack.cases(asked) if c["state"] == "WAITING" and "agent is away" in c["why_waiting"]), None),
         40, "the case to ask",
@@ -154,21 +158,20 @@ def test_a_dead_host_of_a_template_pool_asks_and_by_policy_is_repaired(stack):
     assert len(changing(fleet, "TerminateInstances", target=asked)) == 1
 
 
-def _host_without_standalone_tasks(stack) -> str:
+def _host_without_standalone_tasks(stack, among: list[str]) -> str:
     """Standalone tasks on a dead host are a proof that is missing: pick one that runs service tasks only."""
     names = stack.shell(
         "from healthboard.fleet.models import *;"
         "print(' '.join(i.instance_id for i in Instance.objects.filter(pool__name='solo', gone_at=None)"
         ".exclude(tasks__workload__kind='FAMILY').order_by('pk') if i.serving))"
     ).split()
-    assert names, "no host of solo without standalone tasks"
-    return names[-1]
+    found = [name for name in names if name in among]
+    assert found, "no host of solo without standalone tasks"
+    return found[-1]
 
 
 def test_the_agents_blink_opens_nothing_and_its_long_absence_asks(stack):
-    blinker, away = stack.members("solo")[3:5]
-    stack.inject(blinker, "AGENT_BLINK")
-    stack.inject(away, "ECS_AGENT_DISCONNECTED")
+    blinker, away = stack.blinker, stack.away
     case = stack.case_of(away, 120)
     assert (case["verdict"], case["mode"]) == ("AMBIGUOUS", "ask")
     assert case["code"] == "ECS_AGENT_DISCONNECTED"
