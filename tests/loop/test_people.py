@@ -27,7 +27,7 @@ def stack(make_stack):
     made = make_stack(HEALTHBOARD_SANDBOX_POOLS="train=group:3,infer=group:2,solo=template:12")
     set_default_policy(made, undo_s=4)
     made.ambiguous = dict(zip(("browser", "two", "undo", "stale", "snooze"), made.members("solo"), strict=False))
-    for name, code in {"browser": 119, "two": 120, "undo": 109, "stale": 119, "snooze": 109}.items():
+    for name, code in {"browser": 119, "two": 120, "undo": 109, "stale": 120, "snooze": 109}.items():
         made.inject(made.ambiguous[name], f"XID_{code}")  # each waits until its test comes
     made.healthy = made.members("solo")[5]
     return made
