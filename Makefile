@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Compiled modules are kept wherever this runs: some images switch that off, and then each of many processes compiles anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run install test lint bench load screenshots safety safety-seeded lock audit sbom licences
 
