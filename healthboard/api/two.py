@@ -56,6 +56,7 @@ class RequestItem(Schema):
 
 class RequestList(Schema):
     items: list[RequestItem]
+    next: int | None = Field(description="pass it as `after` for the next page; null at the end")
 
 
 class RequestIn(Schema):
@@ -121,13 +122,16 @@ def breakers(
     return page(request, rows, show, "breakers", after, limit, format, BreakerItem)
 
 
-@router.get("/requests", response={200: RequestList, **READ}, operation_id="list_requests")
-def requests(request: HttpRequest) -> Any:
-    """Everything that waits for a second person in the caller's places, the oldest first; at most one of a kind for
+@router.get("/requests", response={200: RequestList, **READ}, operation_id="list_requests", openapi_extra=CSV)
+def requests(
+    request: HttpRequest, after: After = None, limit: Limit = 500, format: schemas.Format = schemas.Format.JSON
+):
+    """Everything that waits for a second person in the caller's places, the newest first; at most one of a kind for
     each repair, case and breaker."""
     may_view(request)
-    found = second.seen(request.auth, second.waiting())
-    return {"items": views.for_person(access.seeing(request.auth), [_item(request, row) for row in found])}
+    seen = [row.pk for row in second.seen(request.auth, second.waiting())]
+    rows = second.waiting().filter(pk__in=seen)
+    return page(request, rows, lambda row: _item(request, row), "requests", after, limit, format, RequestItem)
 
 
 @router.get("/requests/{request_id}", response={200: RequestItem, **DETAIL}, operation_id="get_request")

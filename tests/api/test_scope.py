@@ -53,7 +53,7 @@ def storm():
 
 def paths(storm):
     group, mine, repair = storm["group"].pk, storm["mine"], storm["repair"].pk
-    for path in ("/cases", "/repairs", "/instances", "/jobs", "/condemned", "/pauses", "/breakers"):
+    for path in ("/cases", "/repairs", "/instances", "/jobs", "/condemned", "/pauses", "/breakers", "/requests"):
         yield path, {}
         yield path, {"format": "csv"}
     yield "/cases", {"instance": mine.instance_id}

@@ -87,6 +87,7 @@ def test_it_is_asked_for_in_one_session_and_carried_out_once_another_confirmed_i
     assert row["why_not"].startswith("You asked for it") and Repair.objects.get().state == "ASKING"
     assert _asked(olga, asking).status_code == 409
     assert [one["why_not"] for one in anna.get("/requests").json()["items"]] == [None]
+    assert f"repair:{asking.pk}" in anna.get("/requests?format=csv").content.decode()
     assert olga.post(f"/requests/{row['id']}/confirm").status_code == 403
     done = anna.post(f"/requests/{row['id']}/confirm").json()
     assert (done["state"], done["answered_by"], done["why_not"]) == ("CONFIRMED", "anna", None)
