@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from healthboard.audit.record import record
-from healthboard.people import access, filters, grants, sessions, tokens  # noqa: F401  (filters register themselves)
+from healthboard.people import access, filters, grants, passwords, sessions, tokens  # noqa: F401  (filters register themselves)
 from healthboard.people.granted import Granted, ReadOnly, acting
 from healthboard.people.models import ApiToken, Grant, NodeToken, ServiceAccount
 from healthboard.people.token_form import TokenForm
@@ -93,7 +93,10 @@ class PersonAdmin(Audited, UserAdmin):
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         with transaction.atomic():  # the new password and its audit row
-            return super().user_change_password(request, id, form_url)
+            answer = super().user_change_password(request, id, form_url)
+            if request.method == "POST" and answer.status_code == 302 and str(request.user.pk) != id:
+                passwords.given(User.objects.get(pk=id))
+            return answer
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         shown, count, _, protected = super().get_deleted_objects(objs, request)
@@ -103,6 +106,8 @@ class PersonAdmin(Audited, UserAdmin):
         if change and not obj.is_active:
             _keep(obj)
         super().save_model(request, obj, form, change)
+        if not change and obj.has_usable_password():
+            passwords.given(obj)
         if change and not obj.is_active:  # switched on again, an old session must not be good again
             sessions.end(obj, actor=acting(request))
 

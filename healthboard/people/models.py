@@ -147,6 +147,13 @@ class NodeRefusal(models.Model):
         constraints = [models.UniqueConstraint(fields=["hour", "reason", "instance"], name="node_refusal_unique")]
 
 
+class GivenPassword(models.Model):
+    """Somebody else chose this person's password; gone when its person has chosen one. See `people.passwords`."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="given_password")
+    at = models.DateTimeField()
+
+
 class FailedLogin(models.Model):
     """A wrong password, kept only as long as it counts towards the limit."""
 

@@ -15,16 +15,19 @@ from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY, logout
 from django.contrib.sessions.models import Session
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.people.actors import Actor
 from healthboard.people.limits import address_of
+from healthboard.people.passwords import MUST
 
 BEGUN, SEEN, FROM = "begun_at", "seen_at", "from"
 #: a click is written down at most so often, seconds
 WRITTEN_S = 60.0
+#: what a person may do whose password somebody else chose
+_WITHOUT_CHOICE = ("/accounts/password/", "/accounts/logout/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +47,26 @@ def begin(request: HttpRequest) -> None:
 
 
 class Bounded:
-    """Middleware, behind the one of the log-in: a session that is over by its times is ended here."""
+    """Middleware, behind the one of the log-in: a session that is over by its times is ended here; one whose password
+    somebody else chose leads to choosing one."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        bounded = settings.SESSION_LONGEST or settings.SESSION_IDLE
-        if bounded and settings.SESSION_COOKIE_NAME in request.COOKIES and SESSION_KEY in request.session:
-            if _over(request.session):
-                logout(request)
-            elif not _by_itself(request):
-                _note(request.session)
+        if settings.SESSION_COOKIE_NAME in request.COOKIES and SESSION_KEY in request.session:
+            if MUST in request.session and request.path not in _WITHOUT_CHOICE:
+                return HttpResponseRedirect("/accounts/password/")
+            if settings.SESSION_LONGEST or settings.SESSION_IDLE:
+                _bound(request)
         return self.get_response(request)
+
+
+def _bound(request: HttpRequest) -> None:
+    if _over(request.session):
+        logout(request)
+    elif not _by_itself(request):
+        _note(request.session)
 
 
 def _over(session: Any) -> bool:

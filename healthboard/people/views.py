@@ -10,7 +10,6 @@ from django.contrib import messages
 from django.contrib.auth import authenticate, update_session_auth_hash
 from django.contrib.auth import views as django_views
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.views import redirect_to_login
 from django.db import transaction
@@ -24,7 +23,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.generic import FormView
 
 from healthboard.audit.record import record
-from healthboard.people import limits, sessions
+from healthboard.people import limits, passwords, sessions
 from healthboard.people.web import actor_of, recent, stamp
 
 TOO_MANY = (
@@ -57,8 +56,15 @@ class Login(django_views.LoginView):
 
     @transaction.atomic
     def form_valid(self, form: Any) -> HttpResponse:
+        try:
+            must = passwords.must_choose(form.get_user())
+        except forms.ValidationError as too_old:
+            form.add_error(None, too_old)
+            return super().form_invalid(form)
         response = super().form_valid(form)
         _welcome(self.request)
+        if must:
+            self.request.session[passwords.MUST] = True
         limits.remember(self.request, response, self.request.user.get_username())
         return response
 
@@ -137,15 +143,18 @@ class Password(LoginRequiredMixin, FormView):
     """A new password of one's own: every other session of that person ends with it."""
 
     template_name = "registration/password.html"
-    form_class = PasswordChangeForm
+    form_class = passwords.OwnPassword
 
     def get_form_kwargs(self) -> dict[str, Any]:
         return {**super().get_form_kwargs(), "user": self.request.user}
 
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(must=passwords.MUST in self.request.session, **kwargs)
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.user.get_username()
         if limits.limited(name, limits.origin_of(request, name)):
-            context = self.get_context_data(form=PasswordChangeForm(request.user), refused=TOO_MANY)
+            context = self.get_context_data(form=passwords.OwnPassword(request.user), refused=TOO_MANY)
             return self.render_to_response(context, status=429)
         return super().post(request, *args, **kwargs)
 
@@ -159,6 +168,8 @@ class Password(LoginRequiredMixin, FormView):
     def form_valid(self, form: Any) -> HttpResponse:
         user = form.save()
         update_session_auth_hash(self.request, user)
+        passwords.chosen(user)
+        self.request.session.pop(passwords.MUST, None)
         stamp(self.request)
         actor = actor_of(self.request)
         record(

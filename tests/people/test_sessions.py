@@ -13,7 +13,8 @@ from django.test import Client
 from healthboard import clock, config
 from healthboard.audit.models import AuditRow
 from healthboard.config import BadSetting
-from healthboard.people import grants, sessions
+from healthboard.people import grants, passwords, sessions
+from healthboard.people.models import Grant
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -245,3 +246,37 @@ def test_local_passwords_can_be_switched_off(otto, settings, monkeypatch):
         oidc.local()
     monkeypatch.setenv("HEALTHBOARD_OIDC_ISSUER", "https://id.example.com")
     assert oidc.local() is False
+
+
+@pytest.mark.parametrize("how", ["made", "set anew"])
+def test_a_password_that_an_admin_chose_lets_in_to_choose_another_alone(how, otto):
+    grants.sync(factories.person("admin", name="ada"))
+    admin, name, first = browser("ada"), "otto" if how == "set anew" else "nina", "a first one for you"
+    sent = {"password1": first, "password2": first, "usable_password": "true"}
+    address = f"/admin/auth/user/{otto.pk}/password/" if how == "set anew" else "/admin/auth/user/add/"
+    assert admin.post(address, sent if how == "set anew" else {**sent, "username": name}).status_code == 302
+    person = type(otto).objects.get(username=name)
+    Grant.objects.get_or_create(user=person, role="operator")
+    client = Client()
+    assert client.post(LOGIN, {"username": name, "password": first}).status_code == 302
+    for path in ("/", "/fleet/", "/api/v1/cases", MINE):
+        answer = client.get(path)
+        assert (answer.status_code, answer.url) == (302, PASSWORD)
+    assert "Somebody else chose your password" in client.get(PASSWORD).content.decode()
+    same = {"old_password": first, "new_password1": first, "new_password2": first}
+    assert client.post(PASSWORD, same).status_code == 200 and not is_in(client)
+    assert client.post(PASSWORD, {**same, "new_password1": NEW, "new_password2": NEW}).status_code == 302
+    assert is_in(client)
+    again = Client()
+    again.post(LOGIN, {"username": name, "password": NEW})
+    assert is_in(again) and is_in(admin)
+
+
+def test_a_password_that_an_admin_chose_is_good_for_a_week(otto):
+    passwords.given(otto)
+    client = Client()
+    sent = {"username": "otto", "password": factories.PASSWORD}
+    with clock.virtual(clock.now() + timedelta(days=7, minutes=1)):
+        answer = client.post(LOGIN, sent)
+        assert answer.status_code == 200 and "ask an admin for another one" in answer.content.decode()
+    assert client.post(LOGIN, sent).status_code == 302
