@@ -29,7 +29,7 @@ from tests.loop.stack import changing
 from tests.rights.tls import Broker
 from tests.services import spare_port
 
-ACCOUNT, REGION, PACE = "111122223333", "us-east-1", 30
+ACCOUNT, REGION, PACE = "111122223333", "us-east-1", 15
 #: of EC2 and ECS, what changes an instance
 CHANGES = (
     "UpdateContainerInstancesState", "RunInstances", "TerminateInstances", "RebootInstances", "DeregisterContainerInstance",
@@ -47,7 +47,7 @@ class Place:
         self.database = machine.Database(folder / "postgres", self.authority)
         self.broker: Broker | None = None
         aws = Config(
-            home=folder / "aws", speed=PACE, script=False, pools=parse_pools("solo=template:4"), accounts=(ACCOUNT,),
+            home=folder / "aws", speed=2 * PACE, script=False, pools=parse_pools("solo=template:4"), accounts=(ACCOUNT,),
             regions=(REGION,), web_url=f"http://127.0.0.1:{self.port}",
         )  # fmt: skip
         self.engine = Engine(aws)
@@ -86,7 +86,7 @@ class Place:
             "HOME": str(self.folder / "home"),
             "PYTHONPATH": f"{pace}:{packages}", "PACE": str(PACE), "PIP_NO_INDEX": "1", "PORT": str(self.port),
             "AWS_ENDPOINT_URL": self.engine.url, "AWS_ACCESS_KEY_ID": f"ASANDBOX{ACCOUNT}",
-            "AWS_SECRET_ACCESS_KEY": "made-up", "AWS_EC2_METADATA_DISABLED": "true", "HEALTHBOARD_CONCURRENCY": "1",
+            "AWS_SECRET_ACCESS_KEY": "made-up", "AWS_EC2_METADATA_DISABLED": "true", "HEALTHBOARD_CONCURRENCY": "2",
         }  # fmt: skip
 
     def _world(self):

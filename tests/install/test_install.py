@@ -5,6 +5,8 @@ PostgreSQL with TLS, passwords and both roles, Valkey behind TLS with the users 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
 
 import pytest
@@ -107,7 +109,7 @@ POLICY = """version: 1
 policies:
 - name: solo
   match: {pool: solo}
-  settings: {undo_s: 2, launch_timeout_s: 9000, drain_timeout_s: 9000}
+  settings: {undo_s: 2, soak_s: 60, launch_timeout_s: 9000, drain_timeout_s: 9000}
 """
 
 
@@ -120,7 +122,7 @@ def test_nothing_acts_before_an_admin_switches_acting_on_and_then_a_dead_gpu_is_
     place.inject(broken, "XID_79")
     case = place.until(lambda: place.case(broken), 240, "a case")
     assert case["verdict"] == "HARDWARE" and "XID_79" in case["codes"]
-    time.sleep(8)  # four minutes at this pace
+    time.sleep(12)  # three minutes at this pace
     assert place.calls(broken) == [], "it only observes"
     place.sign_in().send("/system/", "/system/acting/", on="1", reason="it observed well")
     assert "11. Switch acting on" not in {block.section for block in place.reader.todo}, "a person's word, no command"
@@ -138,3 +140,38 @@ def _ended(place, instance: str) -> dict | None:
         place.give_tokens(new)
     repair = place.repair(instance)
     return repair if repair and repair["resolution"] else None
+
+
+def test_a_restored_database_only_watches_until_a_person_releases_it(place):
+    place.reader.section("Back up")
+    kept = json.loads((place.var / "backup" / "audit-head.json").read_text())["position"]
+    place.sign_in().send("/system/", "/system/acting/", on="1", reason="said again, after the backup")
+    place.until(lambda: _head(place) > kept, 240, "the record to go on")
+    said = place.reader.section("Restore")
+    assert "it was put back to an earlier time" in said and "The stop switch is thrown" in said
+    assert place.database.ask("SELECT acting, stopped FROM repairs_switch") == [(True, True)]
+    _ready(place)
+    broken = place.machines[2]
+    place.until(lambda: place.watched(), 240, "two full rounds of every source")
+    place.inject(broken, "XID_79")
+    place.until(lambda: place.case(broken), 240, "a case")
+    time.sleep(12)
+    assert place.calls(broken) == [], "it only watches"
+    assert "put back to an earlier time" in place.reader.refused(".venv/bin/python manage.py verify_audit")
+    place.sign_in().send("/system/", "/system/resume/", reason="compared with AWS: nothing was under way")
+    place.until(lambda: "UpdateContainerInstancesState" in place.calls(broken), 300, "the repair to begin")
+
+
+def _head(place) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((place.var / "audit-head.json").read_text())["position"]
+    return 0
+
+
+def _ready(place) -> None:
+    def answers() -> bool:
+        with contextlib.suppress(OSError):
+            return place.browser.ask("GET", "/readyz")[0] == 200
+        return False
+
+    place.until(answers, 240, "the web server")
