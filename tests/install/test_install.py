@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shutil
 import time
 
 import pytest
 
 from healthboard import broker
 from tests.install.place import opened
+from tests.upgrade.released import releases
 
 pytestmark = pytest.mark.loop
 
@@ -175,3 +178,38 @@ def _ready(place) -> None:
         return False
 
     place.until(answers, 240, "the web server")
+
+
+def test_the_release_before_is_upgraded_and_its_cases_and_repairs_are_there(place):
+    """What an installation of it left behind, in the middle of repairs, takes the place of this one's database."""
+    release = releases()[-1]
+    place.reader.type("stop")
+    place.database.ask("DROP DATABASE healthboard WITH (FORCE)", "postgres")
+    place.database.ask("CREATE DATABASE healthboard OWNER healthboard_owner", "postgres")
+    owner = (place.etc / "secrets" / "owner-password").read_text().strip()
+    release.restore(f"postgres://healthboard_owner:{owner}@{place.database.at}/healthboard?sslmode=require")
+    # it was made by a sandbox, the only one that can break machines on purpose
+    place.database.ask("UPDATE fleet_installation SET mode = 'aws'")
+    kept = release.unpack(place.folder / "before")
+    for name in ("audit-head.json", "audit-heads.log"):
+        shutil.copy(kept / name, place.var / name)
+        place.own(place.var / name)
+    said = place.reader.refused(".venv/bin/python -m healthboard.processes web")
+    assert said.rstrip().endswith("run python -m healthboard.processes prepare")
+    before = place.database.ask("SELECT id FROM repairs_repair WHERE closed_at IS NULL ORDER BY id")
+    assert len(before) >= 2 and {one for (one,) in before} <= {row["id"] for row in release.told["repairs"]}
+    said = place.reader.section("Upgrade")
+    assert re.search(r"^\d+ migrations applied$", said, re.M) and "put back" not in said
+    assert place.opt.resolve().name == "healthboard-next"
+    _ready(place)
+    place.until(lambda: place.users() >= set(broker.USERS) - {"web"}, 240, "every process at the broker")
+    assert set(before) <= set(place.database.ask("SELECT id FROM repairs_repair"))
+    said = place.reader.type(".venv/bin/python manage.py verify_audit")
+    assert "every row is as it was sealed" in said
+
+
+def test_it_is_removed_without_a_trace(place):
+    assert "not yet" in place.reader.section("Remove"), "repairs of the release before were under way"
+    assert not place.opt.exists() and [path.name for path in place.opt.parent.iterdir()] == []
+    assert place.database.ask("SELECT count(*) FROM pg_roles WHERE rolname LIKE 'healthboard%'", "postgres") == [(0,)]
+    assert place.reader.todo == [], "every block was run"
