@@ -16,7 +16,7 @@ from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "healthboard.settings")
 
-from healthboard import broker, config, transport
+from healthboard import broker, config, loaded, transport
 
 log = logging.getLogger(__name__)
 #: task prefix -> queue, one for each stage of the loop
@@ -98,6 +98,12 @@ app = Celery("healthboard", task_cls=Wake)
 @signals.beat_init.connect
 def _is_beat(**_: object) -> None:
     os.environ["HEALTHBOARD_PROCESS"] = "beat"  # however it was started, it makes no calls to AWS
+
+
+@signals.worker_ready.connect
+@signals.worker_process_init.connect
+def _loaded(**_: object) -> None:
+    loaded.keep()
 
 
 @signals.task_prerun.connect

@@ -3,7 +3,6 @@ or the URL of a server that is there."""
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
@@ -43,6 +42,7 @@ import pytest  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
 
+from healthboard import loaded  # noqa: E402
 from tests import flush  # noqa: E402
 
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's sync API keeps an event loop in this thread
@@ -102,11 +102,7 @@ def pytest_runtest_call(item):
 
 
 def pytest_collection_finish(session):
-    """What is loaded by now stays to the end: the collector of garbage need not go through half a million objects again
-    and again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    loaded.keep()
 
 
 def pytest_unconfigure(config):
