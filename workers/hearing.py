@@ -40,6 +40,8 @@ class Hearing:
     def deaf(self) -> bool:
         """Messages waited at two looks in a row or more, for long, and none was taken. A task that runs is no deafness."""
         stood, self.looked = self.tick() - self.looked > 3 * EVERY_S, self.tick()
+        if self.tick() - self.heard < DEAF_S / 3:
+            return False  # it hears: nobody is asked what waits
         if stood or state.active_requests or not self._some_wait():  # nobody hears while all stands still
             self.heard = self.tick()
         return self.tick() - self.heard > DEAF_S
