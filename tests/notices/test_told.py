@@ -258,7 +258,8 @@ def test_what_a_policy_decides_is_told_as_decided():
     assert "drain and replace, by policy" in row.subject
 
 
-def test_an_applications_own_fault_is_told_its_owner_with_counts_and_no_operator():
+def test_an_applications_own_fault_is_told_its_owner_with_counts_and_no_operator(monkeypatch):
+    monkeypatch.setattr(clock, "_virtual", clock.now().replace(minute=30))  # it is told hour by hour
     owner = make.workload("llm-train")
     for seconds in (30, 25):
         on = scene.machine()

@@ -47,7 +47,7 @@ def recorded(rerun, drives, tmp_path, monkeypatch) -> month.Month:
     home = tmp_path / "recorded"
     monkeypatch.setenv("HEALTHBOARD_HOME", str(home))
     monkeypatch.setattr(aws, "_clients", {})
-    monkeypatch.setattr(driver.Still, "__init__", lambda clock: vars(clock).update(base=rerun[0], offset=0.0))
+    monkeypatch.setattr(driver.Still, "__init__", lambda clock, at: vars(clock).update(base=rerun[0], offset=0.0))
     found = month.Month(drives(POOLS, home=home))
     found.pass_days(0, month.DAYS)
     return found
