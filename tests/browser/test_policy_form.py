@@ -20,6 +20,7 @@ def admin(scene):
 
 def test_its_pages_are_no_worse_than_stock_django(admin, visit):
     page = visit("admin", bypass_csp=True)
+    scene_of_cases.asked()  # before what takes long: by then its sources would not have spoken for minutes
 
     def broken(*addresses):
         found = {}
@@ -35,7 +36,6 @@ def test_its_pages_are_no_worse_than_stock_django(admin, visit):
         "policies/policy/", "policies/policy/add/", f"policies/policy/{policy}/change/", "policies/policyversion/"
     )
     assert {rule: where for rule, where in ours.items() if rule not in stock} == {}
-    scene_of_cases.asked()
     page.goto(f"/admin/policies/policy/{policy}/change/")
     page.get_by_label("Ambiguous findings:").select_option("observe")
     with page.context.expect_page() as opened:

@@ -29,7 +29,7 @@ class Command(Migrate):
         for left in reversed(range(TRIES)):
             try:
                 with connection.cursor() as cursor:
-                    cursor.execute(f"SET lock_timeout = '{LOCK_S}s'")
+                    cursor.execute("SELECT set_config('lock_timeout', %s, false)", [f"{LOCK_S}s"])
                 super().handle(*args, **options)
                 return
             except OperationalError as error:
