@@ -12,13 +12,13 @@ from tests.loop.stack import Stack
 from tests.services import MIGRATED
 
 
-def new_database() -> str:
-    """A database of its own in the tests' PostgreSQL cluster; migrated, where the run has one that is."""
+def new_database(*, migrated: bool = False) -> str:
+    """A database of its own in the tests' PostgreSQL cluster; `migrated` already, where the run has one that is."""
     base = os.environ["DATABASE_URL"]
     name = f"loop_{secrets.token_hex(4)}"
     with psycopg.connect(base, autocommit=True) as connection:
         there = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [MIGRATED]).fetchone()
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{MIGRATED if there else "template1"}"')
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{MIGRATED if migrated and there else "template1"}"')
     return base.rpartition("/")[0] + "/" + name
 
 
@@ -49,7 +49,7 @@ def make_stack(tmp_path_factory):
     made: list[Stack] = []
 
     def make(*, postgres: bool = True, speed: float = 30, start: bool = True, **env: str) -> Stack:
-        more = {"DATABASE_URL": new_database(), "HEALTHBOARD_CONCURRENCY": "2"} if postgres else {}
+        more = {"DATABASE_URL": new_database(migrated=True), "HEALTHBOARD_CONCURRENCY": "2"} if postgres else {}
         stack = Stack(
             tmp_path_factory.mktemp("stack"), HEALTHBOARD_SANDBOX_SPEED=str(speed),
             **more, **env,
