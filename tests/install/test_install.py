@@ -123,8 +123,11 @@ def test_nothing_acts_before_an_admin_switches_acting_on_and_then_a_dead_gpu_is_
     )
     place.until(lambda: place.watched(), 240, "two full rounds of every source")
     place.inject(broken, "XID_79")
-    case = place.until(lambda: place.case(broken), 240, "a case")
-    assert case["verdict"] == "HARDWARE" and "XID_79" in case["codes"]
+    # what NVML says may be read before what the kernel said
+    case = place.until(
+        lambda: "XID_79" in (place.case(broken) or {"codes": ()})["codes"] and place.case(broken), 240, "a case"
+    )
+    assert case["verdict"] == "HARDWARE"
     time.sleep(12)  # three minutes at this pace
     assert place.calls(broken) == [], "it only observes"
     place.sign_in().send("/system/", "/system/acting/", on="1", reason="it observed well")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.loop
 
 @pytest.fixture(scope="module")
 def stack(make_stack):
-    made = make_stack(HEALTHBOARD_SANDBOX_POOLS="train=group:20,infer=group:6,solo=template:3")
+    made = make_stack()  # the whole fleet: ten of a smaller one would rightly be breadth
     set_default_policy(made, undo_s=2)
     return made
 
@@ -107,7 +107,7 @@ def test_a_pause_tag_and_other_owners_are_observed_and_never_touched(stack):
         if i["pool"] not in ("train", "infer", "solo") and i["state"] == "running"
     ]
     assert len(others) >= 3, "AWS Batch and Managed Instances are there"
-    tagged = stack.members("solo")[0]
+    tagged = stack.members("solo")[7]
     _tag(stack, tagged, "healthboard:pause", "on purpose")
     time.sleep(4)
     targets = [*others, tagged]
