@@ -61,7 +61,7 @@ def asked(code: str = "XID_119", home: Pool | None = None, **fields: Any) -> Cas
     on = machine(home, **fields)
     shows(on, code)
     case = read(on)
-    assert case is not None and case.state == "WAITING", case
+    assert case is not None and case.state == "WAITING", case and (case.state, case.why_waiting, case.mode_why)
     return case
 
 

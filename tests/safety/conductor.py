@@ -71,6 +71,7 @@ class Conductor(driver.Drive):
         shutil.copytree(begun / "sandbox", site.home / "sandbox")
         self.fleet = _Copied(site.home, site.aws_port, self.begun["time"])
         self.crew = self.fleet.engine.crew
+        self.since = self.fleet.clock.base
         self.due = defaultdict(float)
         self.hands: list[Callable[[], Any]] = []
         self.looks: list[Callable[[], Any]] = []  # after each step
