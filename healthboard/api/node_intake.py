@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -103,11 +104,13 @@ def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[s
     digest = heads.digest_of(told.readings, extra)
     quiet = not told.events and not report.results and not report.recorder
     measure = _measure.due(instance.pk)
-    if quiet and record.confirm(instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq):
-        if measure:
-            with transaction.atomic():
-                gpus.sync(instance, told.gpus, received)
-                _update(instance, report, told, received)
+    # with measurements in one transaction: the head's lock lets two reports of a node write its GPUs one after the other
+    with transaction.atomic() if measure else nullcontext():
+        same = quiet and record.confirm(instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq)
+        if same and measure:
+            gpus.sync(instance, told.gpus, received)
+            _update(instance, report, told, received)
+    if same:
         return _heard_and_answered(instance, received, channel)
     with transaction.atomic():
         item = record.Item(instance, told.readings, told.events, told.boot_id, told.seq, extra)

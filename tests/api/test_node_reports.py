@@ -59,6 +59,26 @@ def test_an_unchanged_report_costs_few_queries(client, node, token):
     assert Head.objects.get(instance=node, channel="node").seq == 4
 
 
+def test_measurements_of_an_unchanged_report_are_written_with_its_head_or_not_at_all(client, node, token, monkeypatch):
+    for seq in (1, 2):
+        post(client, report(seq), token)
+    hot = report(3, gpus=[gpu(n, temperature_c=47) for n in range(8)])
+    with monkeypatch.context() as broken:
+        broken.setattr(node_intake._measure, "last", {})
+        broken.setattr(node_intake.gpus, "sync", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            post(client, hot, token)
+    assert Head.objects.get(instance=node, channel="node").seq == 2, "the same report may come again"
+    before = Interval.objects.count()
+    node_intake._measure.last.clear()
+    with CaptureQueriesContext(connection) as queries:
+        assert post(client, hot, token).json()["duplicate"] is False
+    written = [q["sql"] for q in queries if "SAVEPOINT" not in q["sql"]]
+    assert len(written) == 5, written  # the token, the head, the GPUs read and written, what is asked
+    assert {g.measurements["temperature_c"] for g in Gpu.objects.filter(instance=node)} == {47}
+    assert Head.objects.get(instance=node, channel="node").seq == 3 and Interval.objects.count() == before
+
+
 def test_a_lost_gpu_and_its_kernel_line_are_told(client, node, token):
     post(client, report(1), token)
     lost = [gpu(n) if n != 3 else gpu(3, status="lost", code=15, temperature_c=None) for n in range(8)]
