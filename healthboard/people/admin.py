@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from healthboard.audit.record import record
@@ -33,7 +33,13 @@ def _login(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
     return redirect_to_login(request.GET.get("next") or "/admin/")
 
 
+def _password(request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    """One page only for a password of one's own: it wants the old one and limits guesses."""
+    return HttpResponseRedirect("/accounts/password/")
+
+
 admin.site.login = _login
+admin.site.password_change = _password
 admin.site.unregister(User)
 admin.site.unregister(Group)
 for model in (EmailAddress, SocialApp, SocialToken, SocialAccount):  # who is known by a provider is nobody's to edit
@@ -92,9 +98,11 @@ class PersonAdmin(Audited, UserAdmin):
         return "; ".join(grants.words(g) for g in user.grants.select_related("account")) or "none"
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
+        if id.isdecimal() and int(id) == request.user.pk:  # here nobody is asked for the old one
+            return _password(request)
         with transaction.atomic():  # the new password and its audit row
             answer = super().user_change_password(request, id, form_url)
-            if request.method == "POST" and answer.status_code == 302 and str(request.user.pk) != id:
+            if request.method == "POST" and answer.status_code == 302:
                 passwords.given(User.objects.get(pk=id))
             return answer
 

@@ -248,6 +248,23 @@ def test_local_passwords_can_be_switched_off(otto, settings, monkeypatch):
     assert oidc.local() is False
 
 
+def test_an_admins_own_password_takes_the_old_one_in_the_admin_too():
+    """Whoever sits at an open browser must not make the log-in theirs, nor guess the old password without a limit."""
+    ada = factories.person("admin", name="ada")
+    grants.sync(ada)
+    client = browser("ada")
+    sent = {"password1": NEW, "password2": NEW, "usable_password": "true"}
+    for number in (str(ada.pk), f"0{ada.pk}"):
+        answer = client.post(f"/admin/auth/user/{number}/password/", sent)
+        assert (answer.status_code, answer.url) == (302, PASSWORD)
+    for _ in range(2):
+        guess = {"old_password": factories.PASSWORD, "new_password1": NEW, "new_password2": NEW}
+        answer = client.post("/admin/password_change/", guess)
+        assert (answer.status_code, answer.url) == (302, PASSWORD)
+    ada.refresh_from_db()
+    assert ada.check_password(factories.PASSWORD)
+
+
 @pytest.mark.parametrize("how", ["made", "set anew"])
 def test_a_password_that_an_admin_chose_lets_in_to_choose_another_alone(how, otto):
     grants.sync(factories.person("admin", name="ada"))
