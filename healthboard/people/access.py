@@ -51,8 +51,9 @@ SCOPES: dict[str, frozenset[str]] = {
     "policies": frozenset({"view", "policy"}),  # to export, check and try them: saving takes a person
     "all": frozenset(VERBS),
 }
-#: Verbs that want a log-in not older than 15 minutes.
-RECENT = frozenset({"terminate_first", "over_budget", "release", "resume", "policy"})
+#: Verbs that want a log-in not older than 15 minutes. ``people``, since who makes log-ins, passwords and tokens would else
+#: make the fresh log-in that the others want; see docs/decisions/0103-people-want-a-fresh-log-in.md
+RECENT = frozenset({"terminate_first", "over_budget", "release", "resume", "policy", "people"})
 #: Verbs that, without a place, concern everything, so that a grant in a scope is not enough.
 EVERYWHERE = frozenset({"resume", "policy", "people", "pause", "release"})
 

@@ -12,15 +12,15 @@ from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from healthboard.audit.record import record
 from healthboard.people import access, filters, grants, passwords, sessions, tokens  # noqa: F401  (filters register themselves)
-from healthboard.people.granted import Granted, ReadOnly, acting
+from healthboard.people.granted import AGAIN, Granted, ReadOnly, acting
 from healthboard.people.models import ApiToken, Grant, NodeToken, ServiceAccount
 from healthboard.people.token_form import TokenForm
+from healthboard.people.web import recent
 from healthboard.refusals import Closed, Invalid
 
 admin.site.site_header = "healthboard"
@@ -51,6 +51,17 @@ class Audited(Granted):
     """Each saved or deleted row leaves an audit row in the same transaction."""
 
     noun = "people"
+
+    def _refusable(self, request: HttpRequest, view: Any, *args: Any, **kwargs: Any) -> Any:
+        """What is saved here asks by itself for no fresh log-in."""
+
+        def fresh(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+            may = request.method == "POST" and access.somewhere(request.user, self.verb)  # else it is refused anyway
+            if may and self.verb in access.RECENT and not recent(request):
+                raise access.again(acting(request))
+            return view(request, *args, **kwargs)
+
+        return super()._refusable(request, fresh, *args, **kwargs)
 
     def _note(self, request: HttpRequest, verb: str, obj: Any, text: str, message: Any = None) -> None:
         record(f"{self.noun}.{verb}", f"{self.noun}:{obj.pk}", text, actor=acting(request), payload={"detail": message})
@@ -100,11 +111,14 @@ class PersonAdmin(Audited, UserAdmin):
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> HttpResponse:
         if id.isdecimal() and int(id) == request.user.pk:  # here nobody is asked for the old one
             return _password(request)
-        with transaction.atomic():  # the new password and its audit row
-            answer = super().user_change_password(request, id, form_url)
-            if request.method == "POST" and answer.status_code == 302:
-                passwords.given(User.objects.get(pk=id))
-            return answer
+        return self._stale(request) or self._refusable(request, self._given, id, form_url)
+
+    def _given(self, request: HttpRequest, id: str, form_url: str) -> HttpResponse:
+        """The new password and its audit row."""
+        answer = super().user_change_password(request, id, form_url)
+        if request.method == "POST" and answer.status_code == 302:
+            passwords.given(User.objects.get(pk=id))
+        return answer
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         shown, count, _, protected = super().get_deleted_objects(objs, request)
@@ -221,6 +235,8 @@ class ApiTokenAdmin(TokenAdmin):
         """A form, and after it the token, once and on a page that nothing keeps."""
         if not self.has_add_permission(request):
             raise PermissionDenied(access.why_not(request.user, "people"))
+        if not recent(request):
+            return redirect_to_login(request.get_full_path(), AGAIN)
         form = TokenForm(request.POST or None)
         context = {**self.admin_site.each_context(request), "title": "New API token", "form": form}
         if form.is_valid():

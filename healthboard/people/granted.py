@@ -42,10 +42,15 @@ class Granted(admin.ModelAdmin):
         return access.somewhere(request.user, self.verb)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if self.verb in access.RECENT and request.method == "GET" and not recent(request):
-            # before a form is filled in, not after
-            return HttpResponseRedirect(f"{AGAIN}?{urlencode({'next': request.get_full_path()})}")
+        if stale := self._stale(request):
+            return stale
         return self._refusable(request, super().changeform_view, *args, **kwargs)
+
+    def _stale(self, request: HttpRequest) -> HttpResponse | None:
+        """To a fresh log-in where the verb wants one: before a form is filled in, not after."""
+        if self.verb not in access.RECENT or request.method != "GET" or recent(request):
+            return None
+        return _again(request)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         return self._refusable(request, super().delete_view, *args, **kwargs)
@@ -61,9 +66,11 @@ class Granted(admin.ModelAdmin):
             messages.error(request, refusal.message)
             if not refusal.details.get("again"):
                 keep(request, refusal.message)
-            if refusal.details.get("again"):
-                return HttpResponseRedirect(f"{AGAIN}?{urlencode({'next': request.get_full_path()})}")
-            return HttpResponseRedirect(request.get_full_path())
+            return _again(request) if refusal.details.get("again") else HttpResponseRedirect(request.get_full_path())
+
+
+def _again(request: HttpRequest) -> HttpResponse:
+    return HttpResponseRedirect(f"{AGAIN}?{urlencode({'next': request.get_full_path()})}")
 
 
 class ReadOnly(admin.ModelAdmin):

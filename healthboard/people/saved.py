@@ -59,7 +59,8 @@ def save(
         raise Invalid("This view has too many filters to be kept.")
     shared = shared or default
     if default and not pool:
-        access.require(actor, "people")
+        if why := access.why_not(actor.user, "people"):  # how a list looks to others gives nobody a right
+            raise NotAllowed(why)
     elif shared:
         access.require(actor, "decide", pool=pool)
     own = SavedView.objects.filter(user=actor.user, page=page)

@@ -7,6 +7,7 @@ import logging
 import pytest
 from django.test import Client
 
+from healthboard import clock
 from healthboard.audit.models import AuditRow
 from tests import factories
 
@@ -50,6 +51,9 @@ def test_what_fails_in_the_middle_has_carried_nothing_out(monkeypatch):
     admin.is_staff = True
     admin.save()
     client.force_login(admin)
+    session = client.session
+    session["auth_at"] = clock.now().isoformat()
+    session.save()
     otto = factories.person("operator", name="otto")
     before = AuditRow.objects.count()
     monkeypatch.setattr("healthboard.people.admin.record", lambda *args, **kwargs: 1 / 0)

@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from healthboard import clock
@@ -21,10 +22,14 @@ def admin(client):
     user = factories.person("admin", name="ada")
     grants.sync(user)
     client.force_login(user)
-    session = client.session
-    session[AUTH_AT] = clock.now().isoformat()
-    session.save()
+    logged_in(client, minutes=0)
     return user
+
+
+def logged_in(client, minutes):
+    session = client.session
+    session[AUTH_AT] = (clock.now() - timedelta(minutes=minutes)).isoformat()
+    session.save()
 
 
 def last(verb):
@@ -100,6 +105,7 @@ def test_an_admin_of_one_pool_gives_roles_in_that_pool_only(client):
     user = factories.person("admin", name="pia", pool="train")
     grants.sync(user)
     client.force_login(user)
+    logged_in(client, minutes=0)
     otto = factories.person("", name="otto")
     add = "/admin/people/grant/add/"
     refused = client.post(add, {"user": otto.pk, "role": "admin", "pool": ""})
@@ -108,6 +114,40 @@ def test_an_admin_of_one_pool_gives_roles_in_that_pool_only(client):
     assert Grant.objects.get(user=otto).pool == "train"
     assert client.get("/admin/auth/user/add/").status_code == 403
     assert client.get("/admin/people/apitoken/").status_code == 403
+
+
+def test_with_an_old_log_in_nobody_makes_a_way_to_a_fresh_one(client, admin):
+    """A stolen session: no log-in, password, role or token that would outlive it, or do what it may not."""
+    otto = factories.person("operator", name="otto")
+    grant, users, before = otto.grants.get(), set(User.objects.all()), otto.password
+    token = tokens.issue_api(admin, actor=factories.actor(admin))
+    logged_in(client, minutes=16)
+    password = {"password1": "a long password", "password2": "a long password", "usable_password": "true"}
+    form = {"username": "otto", "is_active": "on", "email": "thief@example.com"}
+    role = {"user": otto.pk, "role": "approver", "account": "", "region": "", "pool": ""}
+    for path, sent in (
+        ("auth/user/add/", {**password, "username": "nina"}),
+        (f"auth/user/{otto.pk}/password/", password),
+        (f"auth/user/{otto.pk}/change/", form),
+        (f"auth/user/{otto.pk}/delete/", {"post": "yes"}),
+        ("auth/user/", {"action": "delete_selected", "_selected_action": [otto.pk], "post": "yes"}),
+        ("auth/user/", {"action": "end_sessions", "_selected_action": [otto.pk]}),
+        ("auth/group/add/", {"name": "sre"}),
+        ("people/grant/add/", role),
+        (f"people/grant/{grant.pk}/change/", role),
+        (f"people/grant/{grant.pk}/delete/", {"post": "yes"}),
+        ("people/grant/", {"action": "delete_selected", "_selected_action": [grant.pk], "post": "yes"}),
+        ("people/apitoken/add/", {**NEW, "scope": "all"}),
+    ):
+        answer = client.post(f"/admin/{path}", sent)
+        assert (answer.status_code, answer.url.partition("?")[0]) == (302, "/accounts/again/"), path
+        if path.endswith(("add/", "password/", "change/")):
+            assert "/accounts/again/" in client.get(f"/admin/{path}").url, path
+    otto.refresh_from_db()
+    assert set(User.objects.all()) == users and otto.password == before and not otto.email
+    assert list(otto.grants.values_list("role", flat=True)) == ["operator"] and not Group.objects.exists()
+    client.post("/admin/people/apitoken/", {"action": "revoke", "_selected_action": [ApiToken.objects.get().pk]})
+    assert tokens.verify_api(token) is None, "to take one away is never held up"
 
 
 def test_a_token_is_revoked_from_its_list(client, admin):
