@@ -6,7 +6,7 @@ import functools
 from datetime import datetime
 
 from django.templatetags.static import static
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from healthboard import clock, words
@@ -36,11 +36,17 @@ def mark(kind: str, value: str, *, bare: bool = False, word: str = "") -> SafeSt
     )
 
 
+@functools.lru_cache(1000)
+def breakable(code: str) -> SafeString:
+    """A machine name that may be broken behind its underscores; a copy of it has no break."""
+    return mark_safe("_<wbr>".join(escape(part) for part in str(code).split("_")))
+
+
 def when(at: datetime | None, *, never: str = "never") -> SafeString | str:
     """A moment: relative text (kept current by the script), the exact UTC time in the title."""
     if at is None:
         return never
-    return _time(at, "data-age", words.ago(at, clock.now()))
+    return _time(at, " data-age", words.ago(at, clock.now()))
 
 
 def until(at: datetime | None, *, over: str = "now") -> SafeString | str:
@@ -48,7 +54,7 @@ def until(at: datetime | None, *, over: str = "now") -> SafeString | str:
     if at is None:
         return "—"
     left = (at - clock.now()).total_seconds()
-    return _time(at, format_html('data-until="{}"', over), words.span(left) if left > 0 else over)
+    return _time(at, f' data-until="{escape(over)}"', words.span(left) if left > 0 else escape(over))
 
 
 def clock_time(at: datetime | None) -> SafeString | str:
@@ -62,7 +68,7 @@ def exact(at: datetime | None) -> SafeString | str:
 
 
 def _time(at: datetime, attribute: str, text: str) -> SafeString:
-    return format_html(
-        '<time datetime="{}" title="{}" {}>{}</time>',
-        f"{at:%Y-%m-%dT%H:%M:%S}Z", f"{at:%Y-%m-%d %H:%M:%S} UTC", mark_safe(attribute), text,
-    )  # fmt: skip
+    """`attribute` and `text` as markup. Joined by hand: a page has some hundreds, and `format_html` takes four times as
+    long."""
+    day, hour = at.isoformat(timespec="seconds")[:19].split("T")
+    return mark_safe(f'<time datetime="{day}T{hour}Z" title="{day} {hour} UTC"{attribute or " "}>{text}</time>')

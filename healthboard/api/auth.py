@@ -11,6 +11,7 @@ from ninja.security.base import AuthBase
 from ninja.throttling import AuthRateThrottle
 from ninja.utils import check_csrf
 
+from healthboard.pages import READS
 from healthboard.people import access, tokens
 from healthboard.people.actors import Actor
 from healthboard.people.limits import address_of
@@ -27,7 +28,7 @@ class Token(HttpBearer):
             tokens.refused_api(token, address_of(request))
             raise HttpError(401, "This token is unknown, expired or revoked.")
         request.api_recent = False  # a token proves nobody's presence
-        return user
+        return _reader(request, user)
 
 
 class Session(AuthBase):
@@ -43,7 +44,13 @@ class Session(AuthBase):
         if check_csrf(request):
             raise HttpError(403, "The CSRF token is missing or wrong.")
         request.api_recent = recent(request)
-        return request.user
+        return _reader(request, request.user)
+
+
+def _reader(request: HttpRequest, user: Any) -> Any:
+    if request.method in READS:
+        access.read_once(user)
+    return user
 
 
 class Throttle(AuthRateThrottle):

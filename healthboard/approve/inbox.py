@@ -29,17 +29,16 @@ def inbox(request: HttpRequest) -> HttpResponse:
     if (kind := request.GET.get("format")) in FORMATS:
         rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[:MOST]
         return export(f"cases-{tab}", map(listing.as_dict, rows), kind, access.seeing(request.user))
-    shown = queries.tab_version(seen(request), tab)
-    return live(request, "inbox.html", shown, lambda: context(request, tab))
+    counts = queries.tab_counts(seen(request))
+    return live(request, "inbox.html", queries.tab_version(counts, tab), lambda: context(request, tab, counts))
 
 
 def seen(request: HttpRequest) -> QuerySet[Case]:
     return access.within(request.user, Case.objects.all())
 
 
-def context(request: HttpRequest, tab: str) -> dict[str, Any]:
+def context(request: HttpRequest, tab: str, counts: dict[str, int]) -> dict[str, Any]:
     see = access.seeing(request.user)
-    counts = queries.tab_counts(see(Case.objects.all()))
     cases = queries.tab(see(Case.objects.all()), tab)[: MOST if tab == "waiting" else PAGE_SIZE]
     cases = foreign.rows(see, cases, "title", "why", "why_waiting", "mode_why")
     repairs = queries.latest_repairs(cases) if tab in ("running", "failed", "repaired", "itself") else {}

@@ -55,12 +55,23 @@ def tab_counts(seen: QuerySet[Case]) -> dict[str, int]:
     return seen.aggregate(**{name: Count("pk", filter=f) for name, f in filters.items()})
 
 
+#: what a row of a tab shows, is put in order by or exports; whole rows are long, with those that hang on them
+_ROW = (
+    "region", "state", "resolution", "resolution_note", "verdict", "action", "mode", "mode_why", "code", "codes", "title",
+    "why", "why_waiting", "victims", "plan", "plan_version", "evidence_hash", "opened_at", "changed_at", "evidence_at",
+    "expires_at", "expired_at", "snoozed_until", "closed_at", "tries", "account__account_id", "pool__name",
+    "instance__instance_id", "instance__instance_type", "instance__zone", "instance__gone_at", "instance__tasks_running",
+    "instance__gpus_expected",
+)  # fmt: skip
+
+
 def tab(seen: QuerySet[Case], name: str) -> QuerySet[Case]:
     """Cases of one tab among `seen`, newest change first, with what a row shows."""
     rows = seen.filter(_tab_filters(clock.now())[name])
     members = Case.objects.filter(parent=OuterRef("pk")).order_by().values("parent").annotate(n=Count("pk")).values("n")
     return (
-        rows.select_related("account", "instance", "pool", "parent", "breaker", "policy_version__policy")
+        rows.select_related("account", "instance", "pool")
+        .only(*_ROW)
         .annotate(member_count=Coalesce(Subquery(members), 0))
         .prefetch_related("workloads")
         .order_by("-changed_at", "-pk")
@@ -94,10 +105,11 @@ def impact(case: Case) -> tuple[int, int, list[str]]:
 
 
 def latest_repairs(cases: Iterable[Case]) -> dict[int, Repair]:
-    """The newest repair of each case, by the case's id."""
+    """The newest repair of each case, by the case's id, with what a row shows of it."""
     decisions = (
         Decision.objects.filter(case__in=list(cases), repair__isnull=False)
-        .select_related("repair__instance", "repair__replacement")
+        .select_related("repair")
+        .only("case", *(f"repair__{name}" for name in ("state", "step", "why_waiting", "closed_at")))
         .order_by("pk")
     )
     return {decision.case_id: decision.repair for decision in decisions}
@@ -200,12 +212,12 @@ def list_version(seen: QuerySet[Case]) -> list[Any]:
     return [seen.aggregate(n=Count("pk"), changed=Max("changed_at")), Decision.objects.aggregate(pk=Max("pk"))]
 
 
-def tab_version(seen: QuerySet[Case], name: str) -> list[Any]:
-    """Cheap values that change whenever a tab would."""
+def tab_version(counts: dict[str, int], name: str) -> list[Any]:
+    """Cheap values that change whenever a tab would; `counts` as from `tab_counts`."""
     newest = Case.objects.aggregate(changed=Max("changed_at"), pk=Max("pk"))
     moving = list(Repair.objects.filter(closed_at=None).values_list("pk", "state", "step", "why_waiting")[:500])
     told = None
     if name == "waiting":  # a fault that comes again, or a job that stops, changes the order and touches no case
         told = Case.objects.filter(state=State.WAITING).aggregate(at=Max("instance__evidence_at"))
         told |= JobStop.objects.aggregate(n=Count("pk"), stop=Max("at"))
-    return [name, tab_counts(seen), newest, moving if name in ("running", "failed") else len(moving), told]
+    return [name, counts, newest, moving if name in ("running", "failed") else len(moving), told]

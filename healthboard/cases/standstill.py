@@ -19,6 +19,9 @@ from healthboard.cases.models import Case
 from healthboard.fleet.models import Instance, JobStop, Task
 
 Key = tuple[int, str]  # cluster, name of a job
+#: what is read of each node and task
+_OF_NODE = ("account", "region", "instance_id", "gone_at", "gpus_expected")
+_OF_TASK = ("cluster", "instance", "job", "last_status", "started_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,13 @@ def of_cases(see: Callable[..., QuerySet], cases: Iterable[Case]) -> dict[int, S
     named |= {name for found in stops.values() for stop in found for name in stop.nodes}
     mates: dict[tuple[int, str, str], Instance] = {}
     if named:
-        known = Instance.objects.filter(instance_id__in=named, gone_at=None)
+        known = Instance.objects.filter(instance_id__in=named, gone_at=None).only(*_OF_NODE)
         for one in known.annotate(seen=Q(pk__in=see(Instance.objects.all()).values("pk"))):
             mates[one.account_id, one.region, one.instance_id] = one
     ids = {case.instance_id for case in rows} | {one.pk for one in mates.values() if one.seen}
     on: dict[int, list[Task]] = defaultdict(list)
     tasks = Task.objects.filter(instance__in=ids).exclude(last_status="STOPPED").exclude(workload__kind="DAEMON")
-    for task in tasks:
+    for task in tasks.only(*_OF_TASK):
         on[task.instance_id].append(task)
     spread = _spread(see, {(task.cluster_id, task.job) for tasks in on.values() for task in tasks if task.job})
     found = {}

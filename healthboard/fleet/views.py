@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST
 from healthboard import pages
 from healthboard.exports import FORMATS, export
 from healthboard.fleet import columns, drawing, queries
-from healthboard.fleet.cells import cells
+from healthboard.fleet.cells import cells, head
 from healthboard.fleet.models import Instance
 from healthboard.people import access, saved
 from healthboard.people.models import SavedView
@@ -36,7 +36,8 @@ def _seen(request: HttpRequest) -> QuerySet[Instance]:
 
 @pages.page
 def fleet(request: HttpRequest) -> HttpResponse:
-    if answer := _default_view(request, "fleet"):
+    views = saved.of(request.user, "fleet")
+    if answer := _default_view(request, "fleet", views):
         return answer
     seen, params = _seen(request), _params(request)
     sort = request.GET.get("sort") or "health"
@@ -45,12 +46,12 @@ def fleet(request: HttpRequest) -> HttpResponse:
         rows = queries.in_order(queries.shown(queries.instances(seen, params)), sort, None)[:MOST]
         return export("fleet", (queries.as_dict(row) for row in rows), kind, access.seeing(request.user))
     after = pages.unpack(request.GET.get("after", ""), 2)
-    mark = [queries.fleet_version(), request.GET.urlencode(), _views_mark(request, "fleet")]
+    mark = [queries.fleet_version(), request.GET.urlencode(), _views_mark(views)]
     return pages.live(
         request, "fleet.html", pages.version(mark),
         lambda: {
             **context(seen, params, sort, after, columns.chosen(request.GET.getlist("col"))),
-            **_around(request, seen, params, "fleet"),
+            **_around(request, seen, params, "fleet", views),
         },
     )  # fmt: skip
 
@@ -65,6 +66,7 @@ def context(
         row.stage = queries.stage(row.case_state, row.repair_state, row.gone_at)
         row.told_at, row.told_by = queries.oldest_word(row)
         row.cells = cells(row, shown)
+        row.head = head(row)
     counts = queries.health_counts(seen, params)
     return {
         "rows": rows,
@@ -79,16 +81,17 @@ def context(
 
 @pages.page
 def fleet_map(request: HttpRequest) -> HttpResponse:
-    if answer := _default_view(request, "fleet_map"):
+    views = saved.of(request.user, "fleet_map")
+    if answer := _default_view(request, "fleet_map", views):
         return answer
     seen, params = _seen(request), _params(request)
     group = request.GET.get("group", "")
     group = group if group in drawing.GROUPS else "zone"
     drawn = drawing.drawn(seen, access.scope(request.user), params, group)
-    mark = [drawn.version, request.GET.urlencode(), _views_mark(request, "fleet_map")]
+    mark = [drawn.version, request.GET.urlencode(), _views_mark(views)]
     return pages.live(
         request, "map.html", pages.version(mark),
-        lambda: {**_map(drawn, group), **_around(request, seen, params, "fleet_map")},
+        lambda: {**_map(drawn, group), **_around(request, seen, params, "fleet_map", views)},
     )  # fmt: skip
 
 
@@ -103,10 +106,11 @@ def _map(drawn: drawing.Drawn, group: str) -> dict[str, Any]:
     }
 
 
-def _around(request: HttpRequest, seen: QuerySet[Instance], params: dict[str, str], page: str) -> dict[str, Any]:
+def _around(
+    request: HttpRequest, seen: QuerySet[Instance], params: dict[str, str], page: str, views: list[SavedView]
+) -> dict[str, Any]:
     """What stands around both: filters with their choices, columns, saved views."""
     shown = columns.chosen(request.GET.getlist("col"))
-    views = saved.of(request.user, page)
     now = saved.clean(request.GET.urlencode(), KEPT[page])
     return {
         "params": params,
@@ -131,16 +135,16 @@ def _around(request: HttpRequest, seen: QuerySet[Instance], params: dict[str, st
 # --- saved views ---
 
 
-def _default_view(request: HttpRequest, page: str) -> HttpResponse | None:
+def _default_view(request: HttpRequest, page: str, views: list[SavedView]) -> HttpResponse | None:
     """To the default view of whoever asks for the bare page; ``?view=none`` is the page without one."""
     if request.GET or request.headers.get("HX-Request"):
         return None
-    found = saved.default(request.user, page)
+    found = saved.default(views, request.user)
     return HttpResponseRedirect(f"{reverse(page)}?{found.query}") if found and found.query else None
 
 
-def _views_mark(request: HttpRequest, page: str) -> list[Any]:
-    return [(view.pk, view.saved_at) for view in saved.of(request.user, page)]
+def _views_mark(views: list[SavedView]) -> list[Any]:
+    return [(view.pk, view.saved_at) for view in views]
 
 
 @pages.page

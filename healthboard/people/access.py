@@ -83,10 +83,17 @@ def each(user: Any, verbs: Iterable[str]) -> dict[str, str | None]:
     return {verb: _why_not(user, verb, grants, "", "", "") for verb in verbs}
 
 
+def read_once(user: Any) -> None:
+    """For a request that only reads: from now on this object's grants are read once. What acts asks the database anew."""
+    user.grants_kept = grants_of(user)
+
+
 def grants_of(user: Any) -> list[Grant]:
     """A person's grants; through a token, the part of them that lies in its place."""
     if user is None or not user.is_authenticated or not user.is_active:
         return []
+    if (kept := getattr(user, "grants_kept", None)) is not None:
+        return kept
     grants = list(Grant.objects.filter(counting(), user=user).select_related("account"))
     token = getattr(user, "api_token", None)
     return grants if token is None else [one for grant in grants if (one := _within_token(grant, token)) is not None]

@@ -12,7 +12,7 @@ from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.people import access
 from healthboard.people.actors import Actor
-from healthboard.people.models import Grant, SavedView
+from healthboard.people.models import SavedView
 from healthboard.refusals import Changed, Invalid, NotAllowed, NotFound
 
 #: views of one person, so that nobody fills the table
@@ -25,14 +25,14 @@ def of(user: Any, page: str) -> list[SavedView]:
     return list(rows.order_by("name", "pk"))
 
 
-def default(user: Any, page: str) -> SavedView | None:
-    """What a person gets who asks for a page without saying what to show: their own, else that of one of their pools,
-    else everybody's."""
-    if own := SavedView.objects.filter(page=page, own_default=True, user=user).first():
+def default(views: list[SavedView], user: Any) -> SavedView | None:
+    """Of the views that a person may open on a page, the one that they get who ask for it without saying what to show:
+    their own, else that of one of their pools, else everybody's."""
+    if own := next((view for view in views if view.own_default and view.user_id == user.pk), None):
         return own
-    pools = set(Grant.objects.filter(user=user).exclude(pool="").values_list("pool", flat=True))
-    rows = SavedView.objects.filter(page=page, default=True, pool__in=["", *pools])
-    return rows.order_by("-pool", "pk").first()
+    pools = {"", *(grant.pool for grant in access.grants_of(user))}
+    found = [view for view in views if view.default and view.pool in pools]
+    return max(found, key=lambda view: (view.pool, -view.pk), default=None)
 
 
 def clean(query: str, names: tuple[str, ...]) -> str:

@@ -15,20 +15,41 @@ from healthboard.repairs.states import CLOSED, State
 
 _WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_version__policy", "decision__case")
 
-#: what no row of the list shows, and what is long
-_LONG = ("plan", "settings", "facts", "policy_version__data", "decision__case__plan", "instance__owner_evidence")
+#: what a row of the list shows or exports; whole rows are long, with those that hang on them
+_ROW = (
+    "action", "state", "step", "why_waiting", "automatic", "requested_by", "opened_at", "not_before", "closed_at",
+    "outcome", "outcome_why", "stop_asked_by", "pool__name", "replacement__instance_id", "decision__case",
+    "instance__instance_id", "instance__zone", "instance__region", "instance__account__account_id",
+)  # fmt: skip
+
+
+def _listed(rows: QuerySet[Repair]) -> QuerySet[Repair]:
+    return rows.select_related("instance__account", "pool", "replacement", "decision").only(*_ROW)
 
 
 def running(seen: QuerySet[Repair]) -> list[Repair]:
-    """Open repairs, those that ask a person first, then the oldest."""
-    rows = seen.filter(closed_at=None).select_related(*_WITH).prefetch_related("steps").order_by("opened_at")[:200]
-    return sorted(rows, key=lambda repair: repair.state != State.ASKING)
+    """Open repairs, those that ask a person first, then the oldest; each with its steps that are `done`, out of those
+    that are `planned`, which are at least one."""
+    rows = _listed(seen.filter(closed_at=None)).annotate(plan_steps=F("plan__steps")).order_by("opened_at")[:200]
+    found = sorted(rows, key=lambda repair: repair.state != State.ASKING)
+    taken = {pk: numbers for pk, *numbers in _steps(found)} if found else {}
+    for row in found:
+        begun, row.done = taken.get(row.pk, (0, 0))
+        row.planned = max(len(row.plan_steps or ()), begun, 1)
+    return found
+
+
+def _steps(of: list[Repair]) -> QuerySet[Step, tuple[int, ...]]:
+    """(repair, steps that it took so far, those that are over)."""
+    over = Count("pk", filter=Q(state__in=("DONE", "SKIPPED")))
+    rows = Step.objects.filter(repair__in=[row.pk for row in of]).order_by()
+    return rows.values("repair").annotate(begun=Count("pk"), over=over).values_list("repair", "begun", "over")
 
 
 def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
     """Ended repairs by the filters of an address: `state`, `pool`, `action`, `by` (``itself``, or part of a name),
     `since` (a date, UTC, included), `q` (instance id). A bad value is left out."""
-    rows = seen.filter(closed_at__isnull=False).select_related(*_WITH).defer(*_LONG)
+    rows = _listed(seen.filter(closed_at__isnull=False))
     if params.get("state") in list(CLOSED):
         rows = rows.filter(state=params["state"])
     if params.get("pool"):

@@ -52,8 +52,6 @@ def _list(request: HttpRequest, params: dict[str, str], after: list[Any] | None)
     expected = expect(running)
     for row in running:
         row.expected = expected.get(row.pk)
-        row.done = sum(1 for step in row.steps.all() if step.state in ("DONE", "SKIPPED"))
-        row.planned = max(len(row.plan.get("steps", [])), len(row.steps.all()), 1)
     return {
         "running": foreign.rows(see, running, "why_waiting"),
         "past": foreign.rows(see, past, "outcome_why"),

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from django import template
-from django.utils.html import escape, format_html
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from healthboard import clock, marks, pages, words
 from healthboard.diagnosis import catalogue
@@ -18,6 +18,8 @@ register = template.Library()
 
 for _tag in (marks.icon, marks.mark, marks.when, marks.until, marks.clock_time, marks.exact):
     register.simple_tag(_tag, name=_tag.__name__)
+register.simple_tag(pages.link)
+register.filter(marks.breakable)
 
 
 @register.filter
@@ -121,12 +123,6 @@ def spanned(seconds: float | None) -> str:
 
 
 @register.filter
-def breakable(code: str) -> SafeString:
-    """A machine name that may be broken behind its underscores; a copy of it has no break."""
-    return mark_safe("_<wbr>".join(escape(part) for part in str(code).split("_")))
-
-
-@register.filter
 def stopped(text: str) -> str:
     """A sentence with one full stop at its end, whoever wrote it."""
     return f"{str(text).rstrip('. ')}." if text else ""
@@ -143,6 +139,17 @@ def step(name: str) -> str:
     """A step's name in words."""
     known = STEPS.get(name)
     return known.title if known else name
+
+
+@register.simple_tag
+def expected(of: Any, pool: str) -> SafeString | str:
+    """What a `history.Expected` says of a repair's time, in words; None: nothing is known. `pool` is its pool's name."""
+    if not of:
+        return "how long is unknown: none like it has ended well"
+    known = format_html("{} (median of {} in {})", words.span(of.seconds), of.count, pool)
+    if of.late:
+        return format_html("longer than the usual {}", known)
+    return format_html("about {} left of {}", marks.until(of.at, over="a moment"), known)
 
 
 @register.filter
