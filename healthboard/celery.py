@@ -42,7 +42,7 @@ KNOWS = [stage for stage in STAGES if stage in TAKES.get(config.process(), QUEUE
 
 
 def every(seconds: float, *, least: float = 1.0) -> float:
-    """A tick's interval in seconds, shortened by the sandbox's speed."""
+    """A tick's interval in seconds, shortened by the sandbox's speed to no less than `least`."""
     return max(seconds / config.speed(), least)
 
 
@@ -63,6 +63,12 @@ TICKS = {
     "send notices": ("workers.notify.sweep", 30),
 }
 
+#: real seconds between the ticks of what is woken as soon as there is something to do, or what only people look at: so
+#: many of them each second would be most of what a fast sandbox costs
+LEAST_S = {
+    "collect events": 2.0, "see breadth": 2.0, "expire, wake, resolve cases": 2.0, "carry ends back to cases": 2.0,
+    "check invariants": 20.0, "seal the audit chain": 3.0, "canary": 3.0, "send notices": 3.0,
+}  # fmt: skip
 if config.read("HEALTHBOARD_HEARTBEAT_URL"):
     TICKS["heartbeat"] = ("workers.notify.live", 60)
 if config.exporters() is not None:
@@ -152,7 +158,11 @@ app.conf.update(
     },
     timezone="UTC",
     beat_schedule={
-        name: {"task": task, "schedule": every(seconds), "options": {"expires": max(every(seconds) * 5, 30)}}
+        name: {
+            "task": task,
+            "schedule": every(seconds, least=LEAST_S.get(name, 1.0)),
+            "options": {"expires": max(every(seconds) * 5, 30)},
+        }
         for name, (task, seconds) in TICKS.items()
     },
     beat_schedule_filename=str(config.run_dir() / "beat-schedule"),

@@ -74,16 +74,16 @@ class Book:
 
 
 def _store(task: str, row: Sum) -> None:
-    now = clock.now()
-    new = {"runs": row.runs, "failed": row.failed, "seconds": row.seconds, "longest": row.longest, "last_at": now}
-    found, first = Round.objects.get_or_create(task=task, defaults={**new, "error": row.error})
-    if first:
+    more: dict[str, Any] = {"last_at": clock.now(), **({"error": row.error} if row.error else {})}
+    more |= {
+        "runs": F("runs") + row.runs, "failed": F("failed") + row.failed, "seconds": F("seconds") + row.seconds,
+        "longest": Greatest(F("longest"), row.longest),
+    }  # fmt: skip
+    known = Round.objects.filter(task=task)
+    if known.update(**more):
         return
-    more: dict[str, Any] = {"error": row.error} if row.error else {}
-    Round.objects.filter(pk=found.pk).update(
-        runs=F("runs") + row.runs, failed=F("failed") + row.failed, seconds=F("seconds") + row.seconds,
-        longest=Greatest(F("longest"), row.longest), last_at=now, **more,
-    )  # fmt: skip
+    Round.objects.get_or_create(task=task, defaults={"last_at": more["last_at"]})  # several may be the first
+    known.update(**more)
 
 
 book = Book()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from healthboard import clock
 from healthboard.cases import alarm, retention
 from healthboard.cases import invariants as rules
 from healthboard.celery import app
 from healthboard.fleet import gaps
-from healthboard.fleet.models import Pulse
 from workers import pulse
 from workers.verify import carry, sealing
 
@@ -49,4 +47,4 @@ def purge() -> None:
 @app.task(name="workers.verify.prove_alive")
 def canary() -> None:
     """Proof that beat sends, the broker carries and a worker takes: its age is the worker's liveness."""
-    Pulse.objects.update_or_create(name="canary", defaults={"at": clock.now(), "ok": True})
+    pulse.beat("canary")
