@@ -14,7 +14,7 @@ from healthboard import clock
 from healthboard.fleet.models import Instance, Pool, serves
 from healthboard.people import access
 from healthboard.repairs.models import Occupancy, Repair
-from healthboard.repairs.states import OPEN
+from healthboard.repairs.states import OPEN, State
 
 #: what two people allow one repair: a unit more than may be out
 OVER = "over_budget"
@@ -173,9 +173,20 @@ def _over(repair: Repair, seen: Usage, running: Any, values: dict[str, Any]) -> 
 
 
 def release(repair: Repair) -> None:
-    Occupancy.objects.filter(Q(repair=repair), released_at=None).update(released_at=clock.now())
+    if Occupancy.objects.filter(Q(repair=repair), released_at=None).update(released_at=clock.now()):
+        _whose_turn(repair)
 
 
 def give_back(repair: Repair) -> None:
     """Of one that was put off before it changed anything: its unit was never out, and is taken anew when it starts."""
-    Occupancy.objects.filter(repair=repair).delete()
+    if Occupancy.objects.filter(repair=repair).delete()[0]:
+        _whose_turn(repair)
+
+
+def _whose_turn(repair: Repair) -> None:
+    """What waits in its pool is due at once, so that it need not ask again and again. Locked in one order by all."""
+    now = clock.now()
+    asleep = Q(next_at__gt=now) | Q(lease_until__gt=now)  # or about to be: who holds the claim finds it changed
+    waiting = Repair.objects.filter(asleep, pool=repair.pool_id, state=State.SCHEDULED, not_before__lte=now)
+    others = waiting.exclude(pk=repair.pk).select_for_update().order_by("pk").values_list("pk", flat=True)
+    Repair.objects.filter(pk__in=list(others)).update(next_at=now)

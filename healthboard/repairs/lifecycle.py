@@ -86,7 +86,9 @@ def claim(repair_id: int, worker: str) -> Repair | None:
     ).update(fence=F("fence") + 1, lease_owner=worker[:100], lease_until=now + LEASE)
     if not taken:
         return None
-    return _full().get(pk=repair_id)
+    repair = _full().get(pk=repair_id)
+    repair.due_at = repair.next_at  # type: ignore[attr-defined]
+    return repair
 
 
 def leases_of(prefix: str) -> list[str]:
@@ -118,14 +120,15 @@ def pull_in() -> int:
 def due(limit: int = 100) -> list[int]:
     now = clock.now()
     rows = Repair.objects.filter(Q(lease_until=None) | Q(lease_until__lte=now), state__in=OPEN, next_at__lte=now)
-    return list(rows.order_by("next_at").values_list("pk", flat=True)[:limit])
+    return list(rows.order_by("next_at", "pk").values_list("pk", flat=True)[:limit])
 
 
 @transaction.atomic
 def settle(repair: Repair, *, wait: timedelta, why: str = "") -> None:
-    """Give the claim back; look again after `wait`, or earlier when woken."""
+    """Give the claim back; look again after `wait`, or earlier when woken: at once, where that was since the claim."""
     row = _locked(repair)
-    row.next_at, row.lease_until, row.lease_owner = clock.now() + wait, None, ""
+    woken = row.next_at != getattr(repair, "due_at", row.next_at)
+    row.next_at, row.lease_until, row.lease_owner = clock.now() + (timedelta(0) if woken else wait), None, ""
     if row.state == State.ASKING:
         why = row.why_waiting
     if why != row.why_waiting:

@@ -18,7 +18,7 @@ from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind, why_watching
 from healthboard.refusals import Held, Withdrawn
-from healthboard.repairs import brakes, lifecycle, opening
+from healthboard.repairs import brakes, budget, lifecycle, opening
 from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe
 from healthboard.repairs.states import State
 from workers.repair import idle
@@ -85,17 +85,21 @@ def advance(repair_id: int) -> str:
         wait = Wait(60, f"internal error in {repair.step or 'the start'}: {type(error).__name__}: {error}"[:500])
     if wait is None:
         return f"closed: {repair.outcome}"
-    least = timedelta(seconds=0.5 if clock.scaled(10) < timedelta(seconds=5) else 1)
     try:
         if failed and repair.state == State.SCHEDULED and cannot_begin(run):
             why = f"it could not be begun in {TRIES} tries, and nothing was changed: {wait.why}"
             lifecycle.finish(repair, State.FAILED, "INTERNAL_ERROR", why)
             return f"closed: {repair.outcome}"
         wait = _ends(run, wait) if failed else wait
-        lifecycle.settle(repair, wait=max(clock.scaled(wait.seconds), least), why=wait.why)
+        lifecycle.settle(repair, wait=max(clock.scaled(wait.seconds), _least(wait)), why=wait.why)
     except lifecycle.LostFence:
         return "lost the fence"
     return wait.why or "waits"
+
+
+def _least(wait: Wait) -> timedelta:
+    """Real time between two passes, however fast the sandbox: what takes longest is asked about less often."""
+    return timedelta(seconds=5 if wait.seconds >= 60 else 1.2 if wait.seconds >= 5 else 0.5)
 
 
 def _asked(run: Run) -> Wait | None:
@@ -151,7 +155,8 @@ def _carry_on(run: Run) -> Wait | None:
             )
             return None
         if why := lifecycle.start(repair, steps[0]):
-            return Wait(15, why)
+            # a unit that comes free is told at once; the others of a pool come back without a word
+            return Wait(60 if why.startswith((budget.FULL, budget.OUT_ALREADY)) else 15, why)
         run.values = repair.settings
     if repair.state == State.ASKING:
         if not repair.stop_asked_by or repair.irreversible or repair.step in UNDO:

@@ -1,0 +1,84 @@
+"""What waits for a unit of its pool's budget need not ask again and again: whoever gives one back says so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from healthboard import clock
+from healthboard.repairs import lifecycle
+from healthboard.repairs.models import Repair
+from healthboard.repairs.states import State
+from tests import factories
+from tests.cases import scene
+
+pytestmark = pytest.mark.django_db
+
+
+def claimed(row: Repair) -> Repair:
+    held = lifecycle.claim(row.pk, "host:1")
+    assert held is not None
+    return held
+
+
+def scheduled(home, **more) -> Repair:
+    return factories.repair(
+        scene.machine(home), state="SCHEDULED", **{"next_at": factories.ago(2), "not_before": factories.ago(2), **more}
+    )
+
+
+@pytest.fixture
+def pool(time):
+    """A repair that holds the one unit of its pool, and two that wait for it, to look again in a minute."""
+    scene.acting()
+    home = scene.solo()
+    for _ in range(3):
+        scene.machine(home)
+    runs = claimed(scheduled(home))
+    assert lifecycle.start(runs, "recheck") is None
+    waits = [scheduled(home) for _ in range(2)]
+    for row in waits:
+        held = claimed(row)
+        why = lifecycle.start(held, "recheck")
+        assert why.startswith("Budget of solo")
+        lifecycle.settle(held, wait=timedelta(minutes=1), why=why)
+    assert lifecycle.due() == []
+    return home, runs, waits
+
+
+@pytest.mark.parametrize("end", ["finish", "put_off", "ask"])
+def test_a_unit_that_is_given_back_makes_those_due_that_wait_for_it_the_eldest_first(pool, end):
+    home, runs, waits = pool
+    undone = scheduled(home, not_before=clock.now() + timedelta(minutes=5), next_at=clock.now() + timedelta(minutes=5))
+    elsewhere = scheduled(factories.pool("other", "TEMPLATE"), next_at=clock.now() + timedelta(minutes=5))
+    if end == "finish":
+        lifecycle.finish(runs, State.SUCCEEDED, "REBOOTED", "serves again")
+    elif end == "put_off":
+        lifecycle.put_off(runs, "outside the window")
+    else:
+        lifecycle.ask(runs, "What now?", [{"key": "again", "title": "Try again", "needs": "decide"}])
+    assert [pk for pk in lifecycle.due() if pk != runs.pk] == [row.pk for row in waits]
+    for row in (undone, elsewhere):  # neither one that can still be undone, nor one of another pool
+        assert row.pk not in lifecycle.due()
+
+
+def test_nothing_is_told_where_no_unit_was_held(pool):
+    _, _, (first, second) = pool
+    assert lifecycle.cancel_scheduled(first.pk, actor=factories.actor(factories.person()), why="undone")
+    assert second.pk not in lifecycle.due()
+
+
+def test_what_comes_free_while_one_asks_for_it_is_not_slept_over(pool):
+    """It found the budget full, and the unit came back before it gave its claim back."""
+    _, runs, (first, _) = pool
+    Repair.objects.filter(pk=first.pk).update(next_at=factories.ago(1))
+    held = claimed(first)
+    why = lifecycle.start(held, "recheck")
+    lifecycle.finish(runs, State.SUCCEEDED, "REBOOTED", "serves again")
+    lifecycle.settle(held, wait=timedelta(minutes=1), why=why)
+    assert first.pk in lifecycle.due()
+    again = claimed(first)
+    assert lifecycle.start(again, "recheck") is None
+    lifecycle.settle(again, wait=timedelta(minutes=1))
+    assert first.pk not in lifecycle.due(), "woken once"
