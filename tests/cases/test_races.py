@@ -22,6 +22,7 @@ from healthboard.repairs.models import Call, Occupancy, Repair
 from healthboard.repairs.states import State
 from tests import factories, two
 from tests.cases import scene
+from workers.decide import instance
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -348,3 +349,18 @@ def test_a_release_and_a_members_reading_at_once_do_not_stand_in_each_others_way
         )
         assert not [r for r in results if isinstance(r, Exception)], results
         Case.objects.exclude(instance=None).update(state="CLOSED", closed_at=clock.now())
+
+
+def test_of_two_rounds_at_once_one_reads_what_is_due(monkeypatch):
+    scene.acting()
+    on = scene.machine(evaluated_at=None)
+    read, reread = [], instance.reread
+
+    def slowly(row):
+        read.append(row.pk)
+        wall.sleep(0.3)
+        return reread(row)
+
+    monkeypatch.setattr(instance, "reread", slowly)
+    at_once(instance.read_due, lambda: (wall.sleep(0.1), instance.read_due()))
+    assert read == [on.pk]

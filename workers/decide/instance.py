@@ -16,9 +16,10 @@ log = logging.getLogger(__name__)
 LIMIT = 500
 
 
-def read(instance_id: int) -> None:
-    """Read it and write the verdict; the case follows in its own transaction."""
-    rows = Instance.objects.select_related("account", "cluster", "pool__cluster")
+def read(instance_id: int, *, due: Q | None = None) -> None:
+    """Read it and write the verdict; the case follows in its own transaction. `due`: only where that still holds once it
+    is locked, since another worker may have read it meanwhile."""
+    rows = Instance.objects.select_related("account", "cluster", "pool__cluster").filter(due or Q())
     with transaction.atomic():
         # one reading of an instance at a time: two workers must not open or escalate from different evidence
         instance = rows.select_for_update(of=("self",), no_key=True).filter(pk=instance_id).first()
@@ -40,7 +41,7 @@ def read(instance_id: int) -> None:
 def read_woken(instance_id: int) -> None:
     """Read it if it is due: of many wake-ups for one change the first reads, the others cost one query each."""
     if Instance.objects.filter(_due(), pk=instance_id).exists():
-        read(instance_id)
+        read(instance_id, due=_due())
 
 
 def _due() -> Q:
@@ -55,7 +56,7 @@ def read_due() -> int:
     ids = list(rows.order_by("evaluated_at").values_list("pk", flat=True).distinct()[:LIMIT])
     for pk in ids:
         try:
-            read(pk)
+            read(pk, due=_due())
         except Exception:  # one instance must not stop the others; it is found again by the next sweep
             log.exception("reading of instance row %s failed", pk)
     return len(ids)
