@@ -9,7 +9,7 @@ from typing import Any
 from healthboard.sandbox import hostile
 from healthboard.sandbox.injure import BadInjection, check, clear, inject
 from healthboard.sandbox.interfere import KINDS, LAUNCHES
-from healthboard.sandbox.status import status
+from healthboard.sandbox.status import fleet, status
 from healthboard.sandbox.world import Sandbox
 
 MODES = ("ok", "off", "throttle")
@@ -38,6 +38,10 @@ def handle(sandbox: Sandbox, endpoint: str, path: str, body: dict[str, Any]) -> 
 
 def _status(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
     return status(sandbox, endpoint)
+
+
+def _fleet(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    return fleet(sandbox)
 
 
 def _health(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -95,6 +99,7 @@ def _hostile(sandbox: Sandbox, endpoint: str, body: dict[str, Any]) -> dict[str,
 
 ACTIONS: dict[str, Callable[[Sandbox, str, dict[str, Any]], dict[str, Any]]] = {
     "status": _status,
+    "fleet": _fleet,
     "health": _health,
     "inject": _inject,
     "aws": _aws,
@@ -103,4 +108,4 @@ ACTIONS: dict[str, Callable[[Sandbox, str, dict[str, Any]], dict[str, Any]]] = {
     "hostile": _hostile,
 }
 #: what may be asked with GET
-READS = ("status", "health", "rules", "hostile")
+READS = ("status", "fleet", "health", "rules", "hostile")

@@ -11,20 +11,19 @@ from healthboard.sandbox.world import Sandbox, World
 
 def status(sandbox: Sandbox, endpoint: str) -> dict[str, Any]:
     """Call with the lock held. Times are ISO UTC; terminated instances stay listed."""
-    out: dict[str, Any] = {
-        "endpoint": endpoint,
-        "aws": sandbox.mode,
-        "calls": [
-            {
-                "at": iso(at), "service": service, "operation": operation, "target": target, "outcome": outcome,
-                "account": account, "region": region,
-            }
-            for at, account, region, service, operation, target, outcome in sandbox.store.calls()
-        ],
-        "activities": [],
-        "groups": [],
-        "instances": [],
-    }  # fmt: skip
+    calls = [
+        {
+            "at": iso(at), "service": service, "operation": operation, "target": target, "outcome": outcome,
+            "account": account, "region": region,
+        }
+        for at, account, region, service, operation, target, outcome in sandbox.store.calls()
+    ]  # fmt: skip
+    return {"endpoint": endpoint, "aws": sandbox.mode, "calls": calls, **fleet(sandbox)}
+
+
+def fleet(sandbox: Sandbox) -> dict[str, Any]:
+    """Of that, what stands now and what the groups did: without the calls, which are most of it after a while."""
+    out: dict[str, Any] = {"activities": [], "groups": [], "instances": []}
     for world in sandbox.worlds.values():
         where = {"account": world.account, "region": world.region}
         out["activities"] += [

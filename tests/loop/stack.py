@@ -105,13 +105,20 @@ class Stack:
 
     def fleet(self) -> dict[str, Any]:
         """What `sandbox status --json` prints, without starting a process for each look."""
+        return self._sandbox("status")
+
+    def standing(self) -> dict[str, Any]:
+        """The same without the calls: for what is asked again and again."""
+        return self._sandbox("fleet")
+
+    def _sandbox(self, path: str) -> dict[str, Any]:
         endpoint = (self.home / "run" / "sandbox.url").read_text().strip()
-        with urllib.request.urlopen(f"{endpoint}/_sandbox/status", timeout=30) as answer:
+        with urllib.request.urlopen(f"{endpoint}/_sandbox/{path}", timeout=30) as answer:
             return json.load(answer)
 
     def members(self, pool: str) -> list[str]:
         return [
-            i["instance_id"] for i in self.fleet()["instances"]
+            i["instance_id"] for i in self.standing()["instances"]
             if i["pool"] == pool and i["state"] == "running" and i["status"] == "ACTIVE" and i["agent_connected"]
         ]  # fmt: skip
 
@@ -179,10 +186,10 @@ class Stack:
             if self.process.poll() is not None:
                 raise AssertionError(f"the supervisor ended: {self.said()[-2000:]}")
             if time.monotonic() > end:
-                raise AssertionError(f"waited {limit:.0f} s in vain for {what}\n{self.standing()}")
+                raise AssertionError(f"waited {limit:.0f} s in vain for {what}\n{self.open_work()}")
             time.sleep(every)
 
-    def standing(self) -> str:
+    def open_work(self) -> str:
         """What stands open and why, for a failed wait."""
         return self.shell(
             "from healthboard.repairs.models import *;from healthboard.cases.models import *;"
@@ -200,7 +207,7 @@ class Stack:
             found = [c for c in self.cases(instance, "CLOSED") if c["verdict"] != "CORRELATED"]
             return found[0] if found else None
 
-        return self.until(ended, limit, f"the case of {instance} to close")
+        return self.until(ended, limit, f"the case of {instance} to close", every=1)
 
     def repaired(self, instance: str, limit: float = 180) -> None:
         """Wait until its case is closed; unless by a repair, fail with its story."""

@@ -40,10 +40,10 @@ class Watch:
 
     def _run(self) -> None:
         while not self._end.wait(1.0):
-            fleet = self.stack.fleet()
+            instances = self.stack.standing()["instances"]
             for pool in self.pools:
                 out = [
-                    i for i in fleet["instances"]
+                    i for i in instances
                     if i["pool"] == pool and (i["status"] == "DRAINING" or (i["status"] == "ACTIVE" and i["state"] != "running"))
                 ]  # fmt: skip
                 self.most[pool] = max(self.most[pool], len(out))

@@ -158,6 +158,29 @@ def test_after_a_reboot_it_reports_with_the_new_boot_id_from_one(nodes, web):
     assert web.of(one.id)[-1]["seq"] == 1
 
 
+def test_what_has_just_booted_reports_at_once_and_for_a_while_more_often_than_the_others(nodes, web):
+    one, other = nodes.pool("solo")
+    settle(nodes, lambda: web.of(one.id) and web.of(other.id))
+    first = one.boot_id
+    nodes.ec2.reboot_instances(InstanceIds=[one.id])
+    settle(nodes, lambda: one.boot_id != first)
+    nodes.advance(60 / 10 + 0.5)  # the reporter starts a minute after its kernel
+    posted(nodes)
+    assert web.of(one.id)[-1]["boot_id"] == one.boot_id
+    had, beside = len(web.of(one.id)), len(web.of(other.id))
+    settle_for(nodes, 10)
+    assert len(web.of(one.id)) - had >= 4 and len(web.of(other.id)) - beside <= 2
+    settle_for(nodes, 30)
+    had = len(web.of(one.id))
+    settle_for(nodes, 10)
+    assert len(web.of(one.id)) - had <= 2
+
+
+def settle_for(fleet: Fleet, seconds: float) -> None:
+    end = fleet.clock.offset + seconds
+    settle(fleet, lambda: fleet.clock.offset >= end)
+
+
 def test_a_replacement_enrols_once_it_is_known_and_its_gpus_are_others(nodes, web):
     one = nodes.pool("solo")[0]
     made = nodes.ec2.run_instances(

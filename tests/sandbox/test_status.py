@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import urllib.request
 from datetime import datetime
 
 import pytest
@@ -58,6 +59,8 @@ def test_status_json_has_exactly_what_the_contract_names(home):
     assert (train["group"], train["desired"], train["in_service"], train["standby"]) == ("train-asg", 20, 20, 1)
     row = next(i for i in status["instances"] if i["instance_id"] == one.id)
     assert {"state", "pool", "zone", "status", "agent_connected", "tasks"} <= set(row)
+    with urllib.request.urlopen(f"{home.url}/_sandbox/fleet") as answer:  # what is asked often goes without the calls
+        assert json.load(answer) == {name: status[name] for name in ("activities", "groups", "instances")}
     assert (row["state"], row["pool"], row["status"], row["tasks"]) == ("running", "solo", "DRAINING", 0)
 
 

@@ -25,6 +25,8 @@ THREADS = 4
 #: real seconds between two reports of a healthy node, whatever the speed: forty of them must not keep a laptop busy.
 #: What its kernel says is told at once
 LEAST_INTERVAL_S = 8.0
+#: of one that has just booted, for so long: it is waited for, and there are few of them at a time
+FRESH_INTERVAL_S, FRESH_S = 2.0, 30.0
 REPORTER_STARTS_S = 60
 
 
@@ -60,7 +62,10 @@ class Crew:
 
     @property
     def interval_s(self) -> float:
-        return max(15 / self.sandbox.config.speed, LEAST_INTERVAL_S)
+        return self._interval(LEAST_INTERVAL_S)
+
+    def _interval(self, least: float) -> float:
+        return max(15 / self.sandbox.config.speed, least)
 
     def start(self) -> None:
         for _ in range(THREADS):
@@ -103,6 +108,8 @@ class Crew:
                     continue
                 node = self.node(world, instance.id)
                 if node.boot_id != instance.boot_id:
+                    if node.boot_id:  # a reporter that starts anew reports at once
+                        node.due = now
                     node.boot_id, node.running = instance.boot_id, []
                 if node.busy or now < node.held_until:
                     continue
@@ -151,8 +158,10 @@ class Crew:
         if job.report is None:
             node.token, node.due = answer.get("token"), now
             return
-        node.due = now + self.interval_s * (0.9 + 0.2 * random.random())
         instance = job.world.instances[job.instance]
+        fresh = now < instance.booted_at + FRESH_S and instance.booted_at > self.sandbox.started_at
+        interval = self._interval(FRESH_INTERVAL_S) if fresh else self.interval_s
+        node.due = now + interval * (0.9 + 0.2 * random.random())
         if instance.boot_id == job.report["boot_id"]:
             instance.kernel = [line for line in instance.kernel if line["seq"] > job.last_line]
         if job.report["recorder"]:
