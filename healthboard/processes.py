@@ -28,7 +28,7 @@ def command(name: str) -> list[str]:
     if name == "web":
         return [
             python, "-m", "gunicorn", "healthboard.wsgi", "--bind", config.bind(), "--worker-class", "gthread",
-            "--workers", "1" if sqlite() else "2", "--threads", "8", "--timeout", "60", "--graceful-timeout", "5",
+            "--workers", "1" if sqlite() or config.mode() == "sandbox" else "2", "--threads", "8", "--timeout", "60", "--graceful-timeout", "5",
             "--log-level", "warning", "--no-control-socket",
         ]  # fmt: skip
     if name == "beat":
