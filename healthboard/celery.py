@@ -15,6 +15,8 @@ from celery import Celery, Task, signals
 from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "healthboard.settings")
+# Django's checks are of the code, and the tests run them: in workers and beat they would load the pages at each start
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 from healthboard import broker, config, loaded, transport
 

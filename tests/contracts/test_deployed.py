@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.conf import global_settings
+from django.core.management import get_commands, load_command_class
 from django.db import connection
 from django.test import override_settings
 
@@ -48,6 +49,22 @@ def test_the_check_before_a_deployment_says_nothing(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     # nothing is silenced: what may be one day stands here with its reason
     assert done.stdout.strip() == "System check identified no issues (0 silenced)."
+
+
+def test_no_command_runs_the_checks_by_itself_and_no_worker_loads_the_pages(tmp_path):
+    """The checks are of the code, and the test above runs them: each start would pay for them with a second."""
+    ours = [name for name, at in get_commands().items() if at == "healthboard"]
+    assert len(ours) > 15
+    assert [name for name in ours if load_command_class("healthboard", name).requires_system_checks] == [
+        "migrate"  # as Django's own, where a person gives it by hand
+    ]
+    code = (
+        "import sys, django; django.setup(); from healthboard.celery import app; app.loader.import_default_modules();"
+        "assert 'workers.repair.tasks' in sys.modules; assert 'healthboard.urls' not in sys.modules"
+    )
+    env = environment(tmp_path, HEALTHBOARD_MODE="sandbox", DJANGO_SETTINGS_MODULE="healthboard.settings")
+    env.pop("CELERY_SKIP_CHECKS", "")  # set where the app is made
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True, timeout=60)
 
 
 def test_a_database_elsewhere_gets_the_options_that_check_its_certificate(tmp_path):

@@ -204,7 +204,9 @@ def test_logging_out_takes_a_post(client):
 
 def test_the_sandbox_has_four_people_with_their_roles(client):
     names = ensure_sandbox_people("a long password")
+    hashed = set(get_user_model().objects.values_list("password", flat=True))
     assert ensure_sandbox_people("a long password") == names == ["viewer", "operator", "approver", "admin"]
+    assert {u.password for u in get_user_model().objects.all()} == hashed and len(hashed) == 1, "hashed once"
     assert Grant.objects.count() == 4
     users = {u.username: u for u in get_user_model().objects.all()}
     assert [n for n, u in users.items() if u.is_staff] == ["admin"] and not any(u.is_superuser for u in users.values())

@@ -19,6 +19,7 @@ from healthboard.refusals import Refusal
 
 class Command(BaseCommand):
     help = "Print a new bearer token of a user. It is shown once; only its hash is kept."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("user")

@@ -20,6 +20,7 @@ from healthboard.refusals import Refusal
 
 class Command(BaseCommand):
     help = "Give a user a role; the first admin without --as, everything else under an admin's name."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("user")

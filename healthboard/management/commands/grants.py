@@ -17,6 +17,7 @@ READ_ONLY = ("django_migrations",)
 
 class Command(BaseCommand):
     help = "Give the app's PostgreSQL role what it needs: INSERT and SELECT on the audit record, the usual elsewhere."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("role", help="an existing role, not the owner of the tables")

@@ -16,6 +16,7 @@ from healthboard.people.console import operating
 
 class Command(BaseCommand):
     help = "Print a new credential of one instance's reporter. It is shown once; only its hash is kept."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("instance", help="EC2 instance id")

@@ -20,6 +20,7 @@ from healthboard.refusals import Refusal
 
 class Command(BaseCommand):
     help = "Carry policies as YAML: export prints them, apply saves what differs as new versions."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)

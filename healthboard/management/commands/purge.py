@@ -14,6 +14,7 @@ from healthboard.people.console import named, operating
 
 class Command(BaseCommand):
     help = "Purge what is older than it is kept. Nothing that an open case or repair may need; audit rows stay."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--dry-run", action="store_true", help="say how much would go, and change nothing")

@@ -22,6 +22,7 @@ class Command(BaseCommand):
         "Decide the recorded evidence of cases again and print what comes out otherwise; exit 1 if anything does. "
         "Nothing is changed."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--since", default="7d", help="how far back, such as 12h or 7d (default: 7d)")

@@ -25,6 +25,7 @@ HOW = {
 
 class Command(BaseCommand):
     help = "List what healthboard has left in AWS; with --yes, take back what the engine can. Nothing is terminated."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         how = parser.add_mutually_exclusive_group()

@@ -17,6 +17,7 @@ class Command(BaseCommand):
         "Fill the database with a plausible fleet and its history. Sandbox mode only. The machines are in accounts that "
         "no collector asks, so a running sandbox leaves them alone."
     )
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--instances", type=int, required=True, help="machines that are there now, 8 GPUs each")
