@@ -39,8 +39,8 @@ TAKES = {
     "sender": ("notify",),
     "all": QUEUES,
 }
-#: a worker knows the tasks of its own queues and no others, whatever a message names
-KNOWS = [stage for stage in STAGES if stage in TAKES.get(config.process(), QUEUES)]
+#: a worker knows the tasks of its own queues and no others, whatever a message names; beat only names them
+KNOWS = [stage for stage in STAGES if stage in TAKES.get(config.process(), ())]
 
 
 def every(seconds: float, *, least: float = 1.0) -> float:
@@ -168,5 +168,5 @@ app.conf.update(
         for name, (task, seconds) in TICKS.items()
     },
     beat_schedule_filename=str(config.run_dir() / "beat-schedule"),
-    imports=[*(f"workers.{stage}.tasks" for stage in KNOWS), "workers.hearing", "workers.rounds"],
+    imports=[*(f"workers.{stage}.tasks" for stage in KNOWS), "workers.hearing", "workers.rounds"] if KNOWS else [],
 )

@@ -29,7 +29,7 @@ def command(name: str) -> list[str]:
         return [
             python, "-m", "gunicorn", "healthboard.wsgi", "--bind", config.bind(), "--worker-class", "gthread",
             "--workers", "1" if sqlite() or config.mode() == "sandbox" else "2", "--threads", "8", "--timeout", "60", "--graceful-timeout", "5",
-            "--log-level", "warning", "--no-control-socket",
+            "--log-level", "warning", "--no-control-socket", "--preload",
         ]  # fmt: skip
     if name == "beat":
         return [

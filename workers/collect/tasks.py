@@ -12,7 +12,7 @@ from workers.collect import ec2 as ec2_rounds
 from workers.collect import ecs as ecs_rounds
 from workers.collect import events as event_rounds
 from workers.collect import exporters as exporter_rounds
-from workers.collect import local_gpus, sources, store
+from workers.collect import sources, store
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ def exporters(source_id: int | None = None) -> None:
 @app.task(name="workers.collect.read_local_gpus")
 def own_gpus() -> None:
     """The GPUs of this host, on its own queue. Nothing where no setting names the host (the default)."""
+    from workers.collect import local_gpus  # with the whole schema of a report, which no other task needs
+
     local_gpus.collect()
 
 
