@@ -125,7 +125,7 @@ class Place:
         return client.call("status", None, self.folder / "aws")
 
     def token(self) -> str:
-        return (self.etc / "secrets" / "api-token").read_text().strip()
+        return (self.etc / "secrets" / "first-look").read_text().split()[-1]
 
     def repair(self, instance: str) -> dict | None:
         return next(iter(self.browser.api(f"repairs?instance={instance}", self.token())), None)

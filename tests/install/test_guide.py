@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -43,3 +44,20 @@ def test_the_settings_are_those_of_the_shipped_file():
     written = {line.partition("=")[0] for line in text.partition("END'\n")[2].partition("END\n")[0].splitlines()}
     shipped = (ROOT / "docs" / "install" / "healthboard.env").read_text().splitlines()
     assert written == {line.partition("=")[0] for line in shipped if line and line[0] != "#" and line[-1] != "="}
+
+
+def test_no_secret_is_an_argument_of_a_program():
+    """Whoever is on the machine reads the arguments of all that runs there; a variable is its own user's."""
+    read = re.compile(r"\$\(cat [^)]*/secrets/(?!external-id)|\$\([^)]*api-token")  # AWS takes the external id for no secret
+    variables, found = re.compile(r"""^\s*(\w+="\$\([^)]*\)"\s+)+"""), []
+    for block in blocks():
+        for line in block.text.replace("\\\n", " ").splitlines():
+            program = variables.sub("", line).lstrip(" (").removeprefix("umask 077; ")
+            if read.search(program) and not program.startswith("printf "):  # the shell's own
+                found.append(line)
+    assert found == []
+
+
+def test_no_token_that_is_kept_may_more_than_is_shown_or_lasts():
+    (line,) = [line for block in blocks() for line in block.text.splitlines() if "api-token admin" in line]
+    assert "--scope read" in line and "--days 1 " in line
