@@ -15,10 +15,15 @@ UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 #: no number of a policy comes near
 LARGEST = 10**15
 LONGEST_ERROR = 300
+#: values of one file; a thousand policies have some tens of thousands. Each costs tens of microseconds in a thread that
+#: others wait for
+MOST = 100_000
 
 
 class _Loader(yaml.SafeLoader):
     """Without aliases: a few hundred bytes of them stand for gigabytes."""
+
+    values = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -26,6 +31,9 @@ class _Loader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(
                 None, None, f"aliases such as *{event.anchor} are not taken; write the values out", event.start_mark
             )
+        self.values += 1
+        if self.values > MOST:
+            raise yaml.composer.ComposerError(None, None, f"it has more than {MOST} values")
         return super().compose_node(parent, index)
 
 

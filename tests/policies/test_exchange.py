@@ -4,7 +4,7 @@ import pytest
 import yaml
 from django.core.management import CommandError, call_command
 
-from healthboard.policies import exchange, versions
+from healthboard.policies import exchange, strict_yaml, versions
 from healthboard.policies.models import Policy, PolicyVersion
 from healthboard.refusals import Invalid, NotAllowed
 from tests import factories
@@ -119,6 +119,18 @@ def test_what_is_of_a_wrong_kind_is_refused_in_one_line_by_the_command_too(admin
         call_command("policies", "apply", "--as", "ada", str(path))
     assert caught.value.returncode == 2 and "\n" not in str(caught.value) and len(str(caught.value)) < 500
     assert Policy.objects.count() == 1
+
+
+def test_a_file_of_values_without_end_is_refused_before_it_takes_half_a_minute(admin, monkeypatch):
+    """A MiB of digits and commas is half a million values, which a token may send again and again."""
+    assert strict_yaml.MOST <= 100_000
+    monkeypatch.setattr(strict_yaml, "MOST", 100)
+    fits = f"[{','.join('1' * 99)}]"
+    assert strict_yaml.load(fits) == [1] * 99
+    nested = "[" * 60 + "]" * 60
+    for text in (fits.replace("]", ",1]"), f"[{nested},{nested}]", f"a: {fits}"):
+        with pytest.raises(Invalid, match="more than 100 values"):
+            exchange.apply(text, actor=admin, reason="x", dry_run=True)
 
 
 def test_aliases_which_stand_for_gigabytes_are_refused_at_once(admin):
