@@ -125,7 +125,7 @@ def test_a_sign_of_life_is_given_while_the_loop_goes_round(listener, going):
     assert listener[0] == ["/beat"] and Pulse.objects.filter(name="heartbeat").exists()
 
 
-@pytest.mark.parametrize("name", sorted(heartbeat.NEEDED))
+@pytest.mark.parametrize("name", ["breadth", "canary", "decide", "invariants", "repair", "verify"])
 def test_none_is_given_when_a_part_of_it_stands_still(listener, going, name):
     Pulse.objects.filter(name=name).update(at=clock.now() - timedelta(seconds=heartbeat.LEAST_S * 10))
     heartbeat.send()
@@ -135,7 +135,7 @@ def test_none_is_given_when_a_part_of_it_stands_still(listener, going, name):
 
 
 def test_none_is_given_when_an_invariant_is_broken(listener, going):
-    Pulse.objects.create(name="invariants", at=clock.now(), ok=False)
+    Pulse.objects.filter(name="invariants").update(ok=False)
     heartbeat.send()
     assert listener[0] == []
 

@@ -17,7 +17,8 @@ from workers import pulse
 log = logging.getLogger("healthboard.heartbeat")
 #: pulse -> the tick that writes it
 NEEDED = {
-    "canary": "canary", "repair": "wake due repairs", "verify": "carry ends back to cases", "breadth": "see breadth",
+    "canary": "canary", "decide": "read what is due", "breadth": "see breadth", "repair": "wake due repairs",
+    "verify": "carry ends back to cases", "invariants": "check invariants",
 }  # fmt: skip
 ROUNDS, LEAST_S = 4, 60.0
 
@@ -30,7 +31,7 @@ def trouble() -> str:
         age = (now - row.at).total_seconds() if row else None
         if age is None or age > max(every(TICKS[tick][1]) * ROUNDS, LEAST_S):
             return f"{tick}: " + ("never came round" if age is None else f"last came round {age:.0f} s ago")
-    if not pulses.get("invariants", pulses["canary"]).ok:
+    if not pulses["invariants"].ok:
         return "an invariant is broken"
     return ""
 
