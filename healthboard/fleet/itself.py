@@ -26,6 +26,8 @@ IMDS = "http://169.254.169.254"
 NAME = "runs on "
 #: a host is asked, and its answer renewed, so often; it counts for so long after that
 EVERY_S, KEPT = 3600.0, timedelta(days=2)
+#: one that does not answer is asked again so soon, so often: as a machine starts, its metadata may come later than we do
+AGAIN_S, TIMES = 60.0, 10
 _TIMEOUT_S = 1.0
 _INSTANCE = re.compile(r"i-[0-9a-f]{8,17}")
 
@@ -39,7 +41,7 @@ class _Here(urllib.request.HTTPRedirectHandler):
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Here)
 HELD_S = 30.0
-_next = 0.0
+_next, _in_vain = 0.0, 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,13 @@ def _own(instances: frozenset[str], clusters: frozenset[str]) -> Own:
 
 
 def remember() -> None:
-    """Ask this host, at most once an hour, and keep the answer. Never raises for a host that does not answer."""
-    global _next
+    """Ask this host, once an hour, and keep the answer. Never raises for a host that does not answer."""
+    global _next, _in_vain
     if config.mode() != "aws" or time.monotonic() < _next:
         return
-    _next = time.monotonic() + EVERY_S
     detail = {"instance": _instance(), "cluster": _cluster()}
+    _in_vain = 0 if any(detail.values()) else _in_vain + 1
+    _next = time.monotonic() + (AGAIN_S if 0 < _in_vain < TIMES else EVERY_S)
     if any(detail.values()):
         name = (NAME + (detail["instance"] or socket.gethostname()))[:64]
         Pulse.objects.update_or_create(name=name, defaults={"at": clock.now(), "ok": True, "detail": detail})

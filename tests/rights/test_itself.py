@@ -53,6 +53,7 @@ def host(monkeypatch):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setattr(itself, "IMDS", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setattr(itself, "_next", 0.0)
+    monkeypatch.setattr(itself, "_in_vain", 0)
     monkeypatch.setattr(itself, "_known", NOTHING)
     monkeypatch.setenv("HEALTHBOARD_MODE", "aws")
     told.task_url = f"http://127.0.0.1:{server.server_port}/v4/x"
@@ -93,6 +94,22 @@ def test_a_host_without_metadata_is_no_trouble(db, host, monkeypatch):
     monkeypatch.setattr(itself, "IMDS", "http://127.0.0.1:1")
     itself.remember()
     assert not Pulse.objects.exists()
+
+
+def test_a_host_that_does_not_answer_at_once_is_asked_again_within_minutes(db, host, monkeypatch):
+    """As a machine starts, its metadata may come later than a worker: for an hour nothing would guard it."""
+    now = [1000.0]
+    monkeypatch.setattr(itself.time, "monotonic", lambda: now[0])
+    host.instance, here = "", host.instance
+    pulse.beat("repair")
+    now[0], host.instance = now[0] + 61, here
+    pulse.beat("repair")
+    assert itself.own().has(ID, None)
+    host.instance = ""
+    for _ in range(4 * 60):  # and one that is no machine of AWS's is not asked for ever
+        now[0] += 60.5
+        itself.remember()
+    assert len(host.asked) <= 2 + itself.TIMES + 4 and itself.own().has(ID, None)
 
 
 def test_the_sandbox_asks_nobody(db, host, monkeypatch):
