@@ -6,6 +6,7 @@ has no right to undo, such as a tag, is told with the command that a person runs
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -75,14 +76,15 @@ def _needs_acting() -> bool:
 def _under_way() -> Iterator[Left]:
     for row in Repair.objects.filter(state__in=OPEN).select_related("instance").order_by("pk"):
         here = f"repair {row.pk}, {row}: {row.state.lower()}"
+        held = f" ({row.why_waiting})" if row.why_waiting else ""
         asks = f"{here}, asks: {row.why_waiting} Answer it at /repairs/{row.pk}/"
         if row.action in LIGHT or row.state == State.UNDOING or (row.stop_asked_by and row.state != State.ASKING):
-            yield Left(WAIT, f"{here}, goes on by itself", row)
+            yield Left(WAIT, f"{here}, goes on by itself{held}", row)
         elif row.irreversible or row.stop_asked_by:
             yield (
                 Left(PERSON, asks, row)
                 if row.state == State.ASKING
-                else Left(WAIT, f"{here}, cannot be undone any more and goes on to its end", row)
+                else Left(WAIT, f"{here}, cannot be undone any more and goes on to its end{held}", row)
             )
         else:
             yield Left(TELL, f"{here}, can be stopped and undone", row)
@@ -94,13 +96,15 @@ def _drained() -> Iterator[Left]:
         if call is None or call.request.get("status") != "DRAINING":
             continue  # somebody else's
         what = f"{one} is DRAINING since repair {call.repair_id}"
-        if recipe("RETURN", one.owner):
+        broken = one.verdict == "HARDWARE"  # nobody puts work on it unasked
+        if broken:
+            what += f", and reads {one.verdict_code or one.verdict}: end it, or return it as it is"
+        if recipe("RETURN", one.owner) and not broken:
             yield Left(TELL, what, instance=one)
         else:
-            cluster = one.cluster.name if one.cluster else ""
-            yield Left(PERSON, what, instance=one, command=(
-                f"aws ecs update-container-instances-state --region {one.region} --cluster {cluster} --status ACTIVE "
-                f"--container-instances {one.container_arn}"
+            yield Left(PERSON, what, instance=one, command=_command(
+                "ecs update-container-instances-state --region", one.region, "--cluster",
+                one.cluster.name if one.cluster else "", "--status ACTIVE --container-instances", one.container_arn,
             ))  # fmt: skip
 
 
@@ -108,9 +112,9 @@ def _standing_by() -> Iterator[Left]:
     for one in _without_repair().filter(group_state__in=("Standby", "EnteringStandby")):
         call = _last(one, "EnterStandby", "ExitStandby", "DetachInstances")
         if call is not None and call.operation == "EnterStandby":
-            yield Left(PERSON, f"{one} is in Standby since repair {call.repair_id}", instance=one, command=(
-                f"aws autoscaling exit-standby --region {one.region} --auto-scaling-group-name {one.group_name} "
-                f"--instance-ids {one}"
+            yield Left(PERSON, f"{one} is in Standby since repair {call.repair_id}", instance=one, command=_command(
+                "autoscaling exit-standby --region", one.region, "--auto-scaling-group-name", one.group_name,
+                "--instance-ids", one.instance_id,
             ))  # fmt: skip
 
 
@@ -122,9 +126,14 @@ def _lost() -> Iterator[Left]:
 def _marked() -> Iterator[Left]:
     """The number of the repair that launched it. `healthboard:managed` is the operators' own and stays."""
     for one in Instance.objects.filter(gone_at=None, tags__has_key=LAUNCHED_BY).order_by("pk"):
-        yield Left(PERSON, f"{one} carries the tag {LAUNCHED_BY}", instance=one, command=(
-            f"aws ec2 delete-tags --region {one.region} --resources {one} --tags Key={LAUNCHED_BY}"
+        yield Left(PERSON, f"{one} carries the tag {LAUNCHED_BY}", instance=one, command=_command(
+            "ec2 delete-tags --region", one.region, "--resources", one.instance_id, f"--tags Key={LAUNCHED_BY}",
         ))  # fmt: skip
+
+
+def _command(*parts: str) -> str:
+    """Every other part is a name that somebody gave, which a shell must take for nothing else."""
+    return " ".join(["aws", *(shlex.quote(part) if number % 2 else part for number, part in enumerate(parts))])
 
 
 def _without_repair():

@@ -48,7 +48,9 @@ def test_the_settings_are_those_of_the_shipped_file():
 
 def test_no_secret_is_an_argument_of_a_program():
     """Whoever is on the machine reads the arguments of all that runs there; a variable is its own user's."""
-    read = re.compile(r"\$\(cat [^)]*/secrets/(?!external-id)|\$\([^)]*api-token")  # AWS takes the external id for no secret
+    read = re.compile(
+        r"\$\(cat [^)]*/secrets/(?!external-id)|\$\([^)]*api-token"
+    )  # AWS takes the external id for no secret
     variables, found = re.compile(r"""^\s*(\w+="\$\([^)]*\)"\s+)+"""), []
     for block in blocks():
         for line in block.text.replace("\\\n", " ").splitlines():

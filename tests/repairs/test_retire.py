@@ -119,6 +119,44 @@ def test_where_the_engine_has_no_way_back_a_person_is_given_the_command(db):
     assert _retire()[0] == 0, "who put it into Standby since then is not us"
 
 
+def test_a_name_in_a_command_is_no_command_of_its_own(db):
+    """A group may be called almost anything; the command is there to be pasted into a shell of somebody with rights."""
+    name = "train;$(touch${IFS}x)'`id`"
+    row = _left_in_standby()
+    type(row.instance).objects.update(group_name=name)
+    [line] = [line.strip() for line in _retire()[1].splitlines() if line.strip().startswith("aws ")]
+    words = shlex.split(line)
+    assert words[words.index("--auto-scaling-group-name") + 1] == name and shlex.quote(name) in line
+
+
+def test_a_machine_that_reads_broken_is_returned_by_nobody_but_a_person(db):
+    """One that was drained because of it, by hand or by a repair that failed: no work is put on it unasked."""
+    row = _left_in_standby()
+    machine = row.instance
+    row.calls.update(service="ecs", operation="UpdateContainerInstancesState", request={"status": "DRAINING"})
+    told = {
+        "ecs_status": "DRAINING",
+        "group_state": "",
+        "owner": "GROUP",
+        "verdict": "HARDWARE",
+        "verdict_code": "XID_79",
+    }
+    type(machine).objects.update(**told)
+    [one] = retire.left()
+    assert one.by == retire.PERSON and "reads XID_79: end it, or return it as it is" in one.what
+    assert "--status ACTIVE" in one.command
+    assert not [said for said in retire.take_back(person("admin")) if "return" in said]
+    type(machine).objects.update(verdict="HEALTHY")
+    assert [one.by for one in retire.left()] == [retire.TELL]
+
+
+def test_what_holds_what_should_go_on_by_itself_is_told(db):
+    row = _left_in_standby()
+    Call.objects.all().delete()
+    Repair.objects.update(state="UNDOING", closed_at=None, why_waiting="The stop switch was thrown by ada: looking")
+    assert "goes on by itself (The stop switch was thrown by ada: looking)" in _retire()[1], row
+
+
 def test_only_an_admin_retires_it(db, monkeypatch):
     brakes.switch()
     Switch.objects.update(acting=True)
