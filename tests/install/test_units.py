@@ -148,6 +148,18 @@ def test_every_variable_of_the_units_is_one_that_is_read():
     assert names - {"HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"} <= read_by_the_server() & documented()
 
 
-def test_the_target_wants_every_process():
+def test_the_target_wants_every_process_and_that_the_database_is_prepared():
     wanted = re.search("^Wants=(.*)$", (FOLDER / "systemd/healthboard.target").read_text(), re.M)[1].split()
-    assert sorted(wanted) == sorted(unit for unit in SERVER if "@" in unit)
+    assert sorted(wanted) == sorted(SERVER)
+
+
+@pytest.mark.parametrize("unit", [unit for unit in SERVER if "@" in unit])
+def test_one_process_that_is_started_again_prepares_nothing(root, unit):
+    """`prepare` begins to watch every source anew, and no repair goes on until each has told two rounds: a process that
+    ends and is started again, every few seconds, would hold all of them for ever."""
+    lines = settings(root, unit)
+    assert "Restart=always" in lines
+    drawn = [line for line in lines if re.match("(Requires|Requisite|Wants|BindsTo|Upholds|ExecStartPre)=", line)]
+    assert not [line for line in drawn if "prepare" in line]
+    assert any("healthboard-prepare.service" in line for line in lines if line.startswith("After="))
+    assert "Restart=on-failure" in settings(root, "healthboard-prepare.service"), "nobody else starts it again at boot"
