@@ -18,7 +18,7 @@ from healthboard.diagnosis import outlook
 from healthboard.fleet import foreign
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.evidence import thresholds_of
-from healthboard.fleet.models import Instance
+from healthboard.fleet.models import Instance, NodeRequest
 from healthboard.pages import explained, live, page
 from healthboard.people import access
 from healthboard.refusals import NotFound, Refusal
@@ -33,30 +33,37 @@ def find(request: HttpRequest, case_id: int) -> Case:
     """The case, where this person may see it; a group case by any of its members. To be shown, not to be saved: its
     sentences count the instances that the person may not see."""
     case, see = queries.get(case_id), access.seeing(request.user)
-    if case is None or not see(Case.objects.filter(Q(pk=case_id) | Q(parent=case_id))).exists():
+    if case is None or not (foreign.sees_all(see) or _seen(see, case_id)):
         raise NotFound(f"There is no case {case_id}.")
     foreign.rows(see, filter(None, [case.breaker]), "why")
     return foreign.rows(see, [case], *SENTENCES)[0]
 
 
+def _seen(see: foreign.See, case_id: int) -> bool:
+    return see(Case.objects.filter(Q(pk=case_id) | Q(parent=case_id))).exists()
+
+
 @page
 def case(request: HttpRequest, case_id: int) -> HttpResponse:
     found = find(request, case_id)
-    return live(
-        request,
-        "case.html",
-        [queries.case_version(case_id), waiting.version(), second.version(found)],
-        lambda: context(request, found),
-    )
+    asked = _asked(found)
+    mark = [queries.case_version(found, asked), waiting.version(), second.version(found)]
+    return live(request, "case.html", mark, lambda: context(request, found, asked))
+
+
+def _asked(found: Case) -> list[NodeRequest]:
+    return fleet.requests(found.instance, 5) if found.instance else []
 
 
 def refused(request: HttpRequest, case_id: int, refusal: Refusal) -> HttpResponse:
     """The fresh case, under what stood against the click: what changed, and who was first."""
     found = find(request, case_id)
-    return explained(request, "case.html", context(request, found), refusal, reverse("case", args=[case_id]))
+    return explained(
+        request, "case.html", context(request, found, _asked(found)), refusal, reverse("case", args=[case_id])
+    )
 
 
-def context(request: HttpRequest, found: Case) -> dict[str, Any]:
+def context(request: HttpRequest, found: Case, asked: list[NodeRequest]) -> dict[str, Any]:
     see = access.seeing(request.user)
     decisions = foreign.rows(see, queries.decisions(found), "reason", "outcome_why")
     repairs = [decision.repair for decision in decisions if decision.repair]
@@ -90,7 +97,7 @@ def context(request: HttpRequest, found: Case) -> dict[str, Any]:
         "first_fault": sentence.first_fault(assessment, found, gpus) if instance else None,
         "checks": fleet.checks(instance) if instance else [],
         "events": fleet.events(instance, 20) if instance else [],
-        "requests": fleet.requests(instance, 5) if instance else [],
+        "requests": asked,
         "victims": victims,
         "victims_more": len(found.victims) - len(victims),
         "members": members,

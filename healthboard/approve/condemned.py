@@ -16,12 +16,16 @@ from healthboard.pages import page
 from healthboard.people import access
 from healthboard.refusals import Invalid, NotFound
 
+#: what a row of the list shows
+SHOWN = ("uuid", "serial", "name", "region", "condemned_at", "condemned_why", "account__account_id", "account__alias",
+         "instance__instance_id", "instance__gone_at")  # fmt: skip
+
 
 @page
 def condemned(request: HttpRequest) -> HttpResponse:
     """Newest first, continued by key."""
     after = pages.unpack(request.GET.get("after", ""), 1)
-    rows = _seen(request).exclude(condemned_at=None).select_related("account", "instance").order_by("-pk")
+    rows = _seen(request).exclude(condemned_at=None).select_related("account", "instance").only(*SHOWN).order_by("-pk")
     if after is not None and isinstance(after[0], int):
         rows = rows.filter(pk__lt=after[0])
     found = list(rows[: pages.PAGE_SIZE + 1])

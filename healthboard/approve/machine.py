@@ -98,11 +98,14 @@ def _name(gpu: Gpu) -> str:
 
 def neighbours(see: Callable[..., QuerySet], of: Instance, code: str) -> dict[str, Any]:
     """Of the same zone: how many instances there are, how many show the same code now, and which of those the person
-    sees (`access.seeing`), and how many more there are. Two queries."""
+    sees (`access.seeing`), and how many more there are. At most two queries."""
     if not of.zone:
         return {}
     near = Instance.objects.filter(account=of.account_id, region=of.region, zone=of.zone, gone_at=None)
     near = near.exclude(pk=of.pk)
     sums = near.aggregate(total=Count("pk"), showing=Count("pk", filter=Q(verdict_code=code)))
-    same = list(see(near.filter(verdict_code=code)).order_by("instance_id")[:MOST_NEIGHBOURS]) if code else []
+    same = []
+    if code and sums["showing"]:
+        rows = see(near.filter(verdict_code=code)).only("instance_id").order_by("instance_id")
+        same = list(rows[:MOST_NEIGHBOURS])
     return {"zone": of.zone, **sums, "same": same, "more": sums["showing"] - len(same)}

@@ -34,6 +34,9 @@ TABS = {
     "ended": ("Ended", "No job ended within a day without a fault."),
 }
 Place = tuple[int, str]  # account, region
+#: what is read of cases and instances
+_OF_CASE = ("account", "region", "state", "code", "victims", "plan", "evidence_at", "instance__instance_id")
+_OF_NODE = ("account", "region", "instance_id", "gone_at", "gpus_expected")
 
 
 @dataclass(slots=True)
@@ -83,7 +86,7 @@ class Job:
 def read(user: Any) -> list[Job]:
     """Every job in what a person sees: what stands still first, most GPUs idle first. A bounded number of queries."""
     cases = access.within(user, Case.objects.filter(closed_at=None, instance__isnull=False))
-    cases = list(cases.select_related("instance", "pool").order_by("evidence_at", "pk")[:MOST])
+    cases = list(cases.select_related("instance").only(*_OF_CASE).order_by("evidence_at", "pk")[:MOST])
     now = clock.now()
     found = [*_live(user, cases), *_stopped(user, now)]
     by_node: dict[tuple[Place, str], list[Case]] = defaultdict(list)
@@ -169,7 +172,7 @@ def _count(user: Any, jobs: list[Job]) -> list[Job]:
     which are there and have no work that began since; without any it stands still no longer."""
     asked = [job for job in jobs if job.nodes]
     names = {name for job in asked for name in job.nodes}
-    seen = access.within(user, Instance.objects.filter(instance_id__in=names)) if names else ()
+    seen = access.within(user, Instance.objects.filter(instance_id__in=names)).only(*_OF_NODE) if names else ()
     by_name = {((row.account_id, row.region), row.instance_id): row for row in seen}
     for job in asked:
         rows = {name: row for name in job.nodes if (row := by_name.get((job.place, name)))}

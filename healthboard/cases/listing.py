@@ -27,8 +27,17 @@ ENDS = (HELPED, *(str(one) for one in Resolution))
 ANSWERS = tuple(str(kind) for kind in Decision.Kind)
 #: decisions with their repairs, for `last_answer`
 WITH_ANSWERS = Prefetch(
-    "decisions", Decision.objects.select_related("repair").defer("repair__plan", "repair__settings")
+    "decisions",
+    Decision.objects.select_related("repair").only(
+        "case", "kind", "action", "actor", "reason", "outcome_why", "undone_at", "repair__state"
+    ),
 )
+#: what a row of the list shows or exports; whole rows are long, with those that hang on them
+_ROW = (
+    "region", "state", "resolution", "resolution_note", "verdict", "action", "mode", "mode_why", "code", "codes", "title",
+    "why", "why_waiting", "plan_version", "evidence_hash", "opened_at", "expires_at", "closed_at", "account__account_id",
+    "pool__name", "instance__instance_id", "instance__instance_type",
+)  # fmt: skip
 _XID = re.compile(r"^(?:xid[_:#-]?)?(\d{1,4})$", re.I)
 _BIG = 2**63 - 1
 
@@ -105,12 +114,7 @@ def before(rows: QuerySet[Case], key: list[Any] | None) -> QuerySet[Case]:
     """Newest first, continued after the last row shown, with what a row shows."""
     if key is not None and isinstance(key[0], int):
         rows = rows.filter(pk__lt=key[0])
-    return (
-        rows.select_related("account", "instance", "pool", "parent")
-        .prefetch_related(WITH_ANSWERS)
-        .defer("plan", "instance__owner_evidence")
-        .order_by("-pk")
-    )
+    return rows.select_related("account", "instance", "pool").prefetch_related(WITH_ANSWERS).only(*_ROW).order_by("-pk")
 
 
 def last_answer(case: Case) -> Decision | None:

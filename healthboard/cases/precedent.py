@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet
 
 from healthboard import words
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
 
 MOST = 10
+#: what is shown of a decision
+_SHOWN = ("case", "kind", "action", "actor", "reason")
 
 
 def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
@@ -20,7 +22,7 @@ def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
     same codes first, only of those that the person sees (`access.seeing`). `unseen`: how many others there are;
     `like`: the query string of the list that the counts link to.
 
-    Six queries, however many cases there were.
+    At most five queries, however many cases there were.
     """
     same = Case.objects.filter(code=case.code, state=State.CLOSED).exclude(pk=case.pk)
     if case.instance is None:
@@ -28,17 +30,19 @@ def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
     else:
         same = same.filter(instance__instance_type=case.instance.instance_type)
     seen, alike = see(same), Q(codes=case.codes)
+    stood = Decision.objects.filter(undone_at=None)
     sums = same.aggregate(
         total=Count("pk"),
-        unseen=Count("pk", filter=~Q(pk__in=seen.values("pk"))),
+        overridden=Count("pk", filter=Exists(stood.filter(case=OuterRef("pk"), kind="override"))),
+        unseen=Count("pk", filter=~Q(pk__in=seen.values("pk")) if seen is not same else Q(pk__in=[])),
         exact=Count("pk", filter=alike),
         helped=Count("pk", filter=Q(resolution__in=words.HELPED)),
         dismissed=Count("pk", filter=Q(resolution="DISMISSED")),
         cleared=Count("pk", filter=Q(resolution="CLEARED")),
     )
     if not sums["total"]:
-        return {**sums, "rows": [], "actions": [], "overrides": [], "overridden": 0, "like": ""}
-    stood = Decision.objects.filter(case__in=same, undone_at=None)
+        return {**sums, "rows": [], "actions": [], "overrides": [], "like": ""}
+    stood = stood.filter(case__in=same)
     actions = (
         stood.filter(repair__isnull=False)
         .values("action")
@@ -48,20 +52,17 @@ def of(see: Callable[..., QuerySet], case: Case) -> dict[str, Any]:
         )
         .order_by("-times", "action")
     )
-    rows = list(
-        seen.select_related("instance").prefetch_related("decisions__repair").order_by("-closed_at")[: MOST * 3]
-    )
+    kept = Prefetch("decisions", stood.exclude(kind="snooze").order_by("pk").only(*_SHOWN))
+    rows = list(seen.prefetch_related(kept).only("codes", "resolution", "closed_at").order_by("-closed_at")[: MOST * 3])
     for row in rows:
-        kept = [d for d in row.decisions.all() if d.undone_at is None and d.kind != "snooze"]
-        row.last_decision = kept[-1] if kept else None
+        row.last_decision = next(reversed(row.decisions.all()), None)
         row.exact = row.codes == case.codes
-    overridden = stood.filter(kind="override")
+    overrides = stood.filter(kind="override", case__in=seen).only(*_SHOWN).order_by("-at")[:3]
     return {
         **sums,
         "rows": sorted(rows, key=lambda row: not row.exact)[:MOST],
         "actions": list(actions),
-        "overrides": list(overridden.filter(case__in=seen).order_by("-at")[:3]),
-        "overridden": overridden.values("case").distinct().count(),
+        "overrides": list(overrides) if sums["overridden"] else [],
         "like": _address(case),
     }
 

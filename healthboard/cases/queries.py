@@ -16,7 +16,7 @@ from healthboard.cases import urgency
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.standstill import Standstill
 from healthboard.cases.states import State
-from healthboard.fleet.models import JobStop
+from healthboard.fleet.models import JobStop, NodeRequest
 from healthboard.repairs.models import Repair, Step
 
 #: evidence from so long before a case opened belongs to its story
@@ -116,20 +116,22 @@ def latest_repairs(cases: Iterable[Case]) -> dict[int, Repair]:
 
 
 def get(case_id: int) -> Case | None:
-    return (
-        Case.objects.select_related(
-            "account", "pool", "parent", "breaker", "policy_version__policy",
-            "instance__account", "instance__cluster", "instance__pool",
-        )
-        .prefetch_related("workloads")
-        .filter(pk=case_id)
-        .first()
-    )  # fmt: skip
+    """With what hangs on it; its instance's account and pool are the case's own, so that they are read once."""
+    rows = Case.objects.select_related("account", "pool", "breaker", "policy_version", "instance__cluster")
+    found = rows.defer("instance__owner_evidence").prefetch_related("workloads").filter(pk=case_id).first()
+    if found is not None and (one := found.instance) is not None:
+        if one.account_id == found.account_id:
+            one.account = found.account
+        if one.pool_id == found.pool_id:  # else it has moved since
+            one.pool = found.pool
+    return found
 
 
 def decisions(case: Case) -> list[Decision]:
     return list(
-        case.decisions.select_related("repair__instance", "repair__replacement", "policy_version").order_by("-pk")
+        case.decisions.select_related("repair__replacement", "policy_version")
+        .defer("repair__settings", "repair__replacement__owner_evidence")
+        .order_by("-pk")
     )
 
 
@@ -173,38 +175,31 @@ def timeline(case: Case, repairs: list[Repair], most: int = 300) -> list[Moment]
     return sorted(moments, key=lambda moment: (moment.at, moment.anchor))
 
 
-def case_version(case_id: int) -> list[Any]:
-    """Cheap values that change whenever the case's page would."""
-    case = Case.objects.filter(pk=case_id).values_list(
-        "state", "changed_at", "plan_version", "evidence_hash", "instance_id", "instance__evidence_at"
-    )
-    repairs = Repair.objects.filter(decision__case=case_id)
-    found = list(case)
-    marks = Step.objects.filter(repair__in=repairs).aggregate(
+def case_version(case: Case, asked: list[NodeRequest]) -> list[Any]:
+    """Cheap values that change whenever the case's page would, beside the row itself, which was just read, and what its
+    node was asked for."""
+    repairs = Decision.objects.filter(case=case).values_list(
+        "pk", "outcome", "undone_at", "repair", "repair__state", "repair__step", "repair__why_waiting",
+        "repair__stop_asked_by",
+    )  # fmt: skip
+    moves = list(repairs)
+    known = [move[3] for move in moves if move[3]]
+    steps = known and Step.objects.filter(repair__in=known).aggregate(
         n=Count("pk", distinct=True), last=Max("ended_at"), made=Count("calls", distinct=True),
         answered=Max("calls__answered_at"),
     )  # fmt: skip
-    asked = found and found[0][4] and _requests_mark(found[0][4])
+    one = case.instance
+    members = Case.objects.filter(parent=case).values_list("pk", "state") if one is None else ()
     return [
-        found,
-        list(repairs.values_list("pk", "state", "step", "why_waiting", "stop_asked_by")),
-        marks,
-        asked,
-        list(Decision.objects.filter(case=case_id).values_list("pk", "outcome", "undone_at")),
-        AuditRow.objects.filter(case_id=case_id).aggregate(n=Count("pk")),
-        list(Case.objects.filter(parent=case_id).values_list("pk", "state")),
+        [case.state, case.changed_at, case.plan_version, case.evidence_hash],
+        one and [one.pk, one.evidence_at],
+        [(row.pk, row.delivered_at, row.answered_at) for row in asked],
+        moves,
+        steps,
+        AuditRow.objects.filter(case_id=case.pk).aggregate(n=Count("pk")),
+        list(members),
         JobStop.objects.aggregate(n=Count("pk"), stop=Max("at")),
     ]
-
-
-def _requests_mark(instance_id: int) -> list[Any]:
-    from healthboard.fleet.models import NodeRequest
-
-    return list(
-        NodeRequest.objects.filter(instance=instance_id)
-        .values_list("pk", "delivered_at", "answered_at")
-        .order_by("-pk")[:5]
-    )
 
 
 def list_version(seen: QuerySet[Case]) -> list[Any]:
