@@ -69,6 +69,19 @@ def test_a_group_case_of_elsewhere_is_not_told(home, log_in):
     assert theirs.pk in {row.case_id for row in log_in("viewer").get("/audit/").context["rows"]}
 
 
+def test_a_breaker_or_pause_of_the_first_release_is_read_by_who_sees_everything(home, log_in):
+    """Its rows have no place, and are never changed; they name pools, machines and what is wrong there."""
+    for verb, summary in (
+        ("breaker.opened", "three launches of infer failed"), ("breaker.released", "released: infer has room"),
+        ("pause.set", "pool infer paused: it moves"), ("pause.ended", "pool infer pause ended"),
+        ("pause.set", "fleet  paused: everything moves"),
+    ):  # fmt: skip
+        make.audit(verb, summary, by=make.actor(make.person("admin")))
+    scoped = log_in("viewer", account=home.account, pool="train").get("/audit/").context["rows"]
+    assert [row.summary for row in scoped] == ["fleet  paused: everything moves"]
+    assert len(log_in("viewer").get("/audit/").context["rows"]) == 5
+
+
 def test_pages_and_exports_give_the_same_rows_in_parts(home, log_in, monkeypatch):
     on = make.instance(home)
     made = [_told("case.note", instance=on).pk for _ in range(7)]
