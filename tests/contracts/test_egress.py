@@ -9,7 +9,6 @@ import contextlib
 import smtplib
 import socket
 import ssl
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +20,7 @@ from healthboard.config import BadSetting
 from healthboard.notices.senders.email import Backend
 from healthboard.people import identity
 from healthboard.people.oidc import session
+from tests import tls
 
 NAME = "inside.example.com"
 METADATA = ("169.254.169.254", "169.254.170.2", "fd00:ec2::254", "fe80::1", "::ffff:169.254.169.254", "0.0.0.0",
@@ -60,31 +60,21 @@ def authority():
 
 
 @pytest.fixture
-def server(authority, tmp_path):
-    """Answers one TLS connection after the other with what `said` holds; its certificate is for the name above."""
+def server(authority, tmp_path, request):
+    """Answers one TLS connection after the other with what `said` holds; its certificate is for the name above, or for
+    the one of the parameter."""
     told = SimpleNamespace(
         said=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", heard=[], ca=str(tmp_path / "ca.pem")
     )
     authority.cert_pem.write_to_path(told.ca)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(NAME).configure_cert(context)
-    listener = socket.create_server(("127.0.0.1", 0))
-    told.port = listener.getsockname()[1]
 
-    def serve() -> None:
-        while True:
-            try:
-                plain, _ = listener.accept()
-            except OSError:
-                return
-            with contextlib.suppress(OSError), context.wrap_socket(plain, server_side=True) as one:
-                if not told.said.startswith(b"220"):
-                    told.heard.append(one.recv(65536))
-                one.sendall(told.said)
+    def talk(one: ssl.SSLSocket) -> None:
+        if not told.said.startswith(b"220"):
+            told.heard.append(one.recv(65536))
+        one.sendall(told.said)
 
-    threading.Thread(target=serve, daemon=True).start()
-    yield told
-    listener.close()
+    with tls.listening(authority.issue_cert(getattr(request, "param", NAME)), talk) as told.port:
+        yield told
 
 
 def by_oidc(port: int) -> None:
@@ -137,6 +127,13 @@ def test_a_certificate_of_an_unknown_authority_is_refused(net, client, server, m
     with pytest.raises((ssl.SSLError, requests.exceptions.SSLError)):
         client(server.port)
     assert server.heard == []
+
+
+@pytest.mark.parametrize("server", ["other.example.com", "127.0.0.1"], indirect=True)
+def test_a_certificate_of_another_name_is_refused_also_one_of_the_address(net, client, server):
+    with pytest.raises((ssl.SSLError, requests.exceptions.SSLError)):
+        client(server.port)
+    assert net.went == ["127.0.0.1"] and server.heard in ([], [b""])
 
 
 def test_an_address_that_nobody_answers_at_is_followed_by_the_next_of_the_same_name(net, client, server):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
 import threading
 import time
 
 import pytest
+import trustme
 
 from healthboard.notices import outgoing
 from healthboard.notices.outgoing import NotDelivered, Refused, post
+from tests.tls import listening
 
 INSIDE = [
     "127.0.0.1", "10.1.2.3", "172.16.0.9", "192.168.1.1", "169.254.169.254", "169.254.170.2", "100.64.0.1", "0.0.0.0",
@@ -136,38 +137,26 @@ def test_a_certificate_of_another_name_is_refused(real, names, monkeypatch, tls)
         post(f"https://other.example.com:{port}/x", b"{}", {})
 
 
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
 @pytest.fixture
-def tls(tmp_path):
+def tls(tmp_path, authority):
     """A real TLS server with a certificate for hooks.example.com; it answers with the Host header."""
-    key, cert = tmp_path / "key", tmp_path / "cert"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-keyout", key, "-out", cert, "-subj", "/CN=hooks.example.com", "-addext", "subjectAltName=DNS:hooks.example.com"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_side.load_cert_chain(cert, key)
-    listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve() -> None:
-        while True:
-            try:
-                plain, _ = listener.accept()
-            except OSError:
-                return
-            try:
-                with server_side.wrap_socket(plain, server_side=True) as one:
-                    head = one.recv(65536).decode()
-                    while not head.endswith("{}"):
-                        head += one.recv(65536).decode()
-                    host = head.split("Host: ")[1].split("\r\n")[0]
-                    one.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(host)}\r\n\r\n{host}".encode())
-            except OSError:
-                continue
+    def talk(one: ssl.SSLSocket) -> None:
+        head = one.recv(65536).decode()
+        while not head.endswith("{}"):
+            head += one.recv(65536).decode()
+        host = head.split("Host: ")[1].split("\r\n")[0]
+        one.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(host)}\r\n\r\n{host}".encode())
 
-    threading.Thread(target=serve, daemon=True).start()
-    yield listener.getsockname()[1], cert
-    listener.close()
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(trusted))
+    with listening(authority.issue_cert("hooks.example.com"), talk) as port:
+        yield port, trusted
 
 
 def test_a_redirect_is_not_followed(receiver):
