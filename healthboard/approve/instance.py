@@ -31,6 +31,8 @@ def instance(request: HttpRequest, pk: int) -> HttpResponse:
         raise NotFound("There is no such instance.")
     cases = list(Case.objects.filter(instance=found).select_related("breaker").order_by("-pk")[:20])
     repairs = list(Repair.objects.filter(instance=found).order_by("-pk")[:20])
+    for row in (*cases, *repairs):
+        row.instance = found
     mark = [
         found.evidence_at, found.seen_at, found.node_seen_at, found.verdict, found.ecs_status, found.tasks_running,
         [(c.pk, c.changed_at) for c in cases], [(r.pk, r.state, r.step, r.why_waiting) for r in repairs],

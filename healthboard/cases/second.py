@@ -81,6 +81,8 @@ def shown(user: Any, rows: Iterable[Request]) -> list[Request]:
 def _why_not(row: Request, user: Any) -> str | None:
     if row.kind != "release_case":
         return repairs.why_not(row, user)
+    if why := second.why_not(row, user, editors=()):
+        return why
     group = Case.objects.filter(pk=row.subject.partition(":")[2]).first()
     return second.why_not(row, user, editors=_editors(group) if group else ())
 

@@ -117,10 +117,12 @@ def version(repair_id: int) -> list[int]:
 
 
 def why_not(row: Request, user: Any) -> str | None:
-    """Why this person may not confirm it, or None."""
+    """Why this person may not confirm it, or None. Who edited the policies is looked for last: it takes the most."""
     kind, _, pk = row.subject.partition(":")
     if kind == "breaker":
-        breaker = Breaker.objects.filter(pk=pk).first()
+        if why := second.why_not(row, user, editors=()):
+            return why
+        breaker = Breaker.objects.select_related("account").filter(pk=pk).first()
         return second.why_not(row, user, editors=editors_of_breaker(breaker) if breaker else ())
     repair = Repair.objects.select_related("instance", "policy_version").filter(pk=pk).first()
     if repair is None:

@@ -8,7 +8,9 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from healthboard import clock
 from healthboard.audit.models import AuditRow
@@ -164,6 +166,27 @@ def test_a_breaker_is_found_and_released_with_its_group_case(db):
     assert anna.post(f"/requests/{other['id']}/confirm").status_code == 200
     assert not Breaker.objects.filter(released_at=None).exists() and anna.get("/breakers").json()["items"] == []
     assert ada.post("/requests", kind="release_case", id=group.pk, reason="x").status_code == 409
+
+
+def test_what_waits_is_listed_without_a_look_at_each_for_who_may_not_confirm_it(db):
+    admin, viewer, approver = Session("admin"), Session("viewer"), Session("approver")
+
+    def asked(*pools: str) -> dict[str, int]:
+        for pool in pools:
+            row = make.breaker(scope=pool)
+            assert admin.post("/requests", kind="release", id=row.pk, reason="clear").status_code == 200
+        found = {}
+        for name, who in (("viewer", viewer), ("approver", approver)):
+            who.get("/requests")
+            with CaptureQueriesContext(connection) as seen:
+                items = who.get("/requests").json()["items"]
+            assert [item["why_not"] is None for item in items] == [name == "approver"] * len(items)
+            found[name] = len(seen)
+        return found
+
+    one, three = asked("a"), asked("b", "c")
+    assert three["viewer"] == one["viewer"]
+    assert three["approver"] - one["approver"] == 2 * 2  # the breaker, and who edited the policies in force
 
 
 def test_who_sees_another_pool_only_finds_nothing_of_it(asking):
