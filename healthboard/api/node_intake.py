@@ -17,7 +17,7 @@ from healthboard import clock
 from healthboard.api.node_schema import Report
 from healthboard.diagnosis import node_report
 from healthboard.diagnosis.parsed import parse_time
-from healthboard.fleet import gpus, heads, record
+from healthboard.fleet import gpus, heads, record, recorder
 from healthboard.fleet.models import HealthEvent, Instance, NodeRequest, Source
 
 #: a clock may run ahead by so much
@@ -29,7 +29,10 @@ ASK_AGAIN = timedelta(seconds=60)
 LEAST_INTERVAL_S = 5.0
 MEASURE_EVERY_S = 15.0
 SEEN_EVERY_S = 10.0
-BURST_SIZE, PER_SECOND = 120.0, 4.0
+#: reports of one node at once, and a second after that: an hour that waited in its spool is taken within minutes
+BURST_SIZE, PER_SECOND = 120.0, 1.0
+#: flight recordings of one node that are kept of a day: each may have as many bytes as a report
+RECORDINGS = 48
 
 
 class TooFarAhead(ValueError):
@@ -190,14 +193,18 @@ def _results(instance: Instance, report: Report, received: datetime) -> None:
 
 
 def _recorder(instance: Instance, report: Report, received: datetime) -> None:
-    """The flight recorder is kept beside the events; nothing is decided on it."""
+    """The flight recorder is kept beside the events; nothing is decided on it. What somebody who has a node sends of it
+    without end must not fill the database."""
     if not report.recorder:
+        return
+    day = HealthEvent.objects.filter(instance=instance, last_at__gt=received - timedelta(days=1), code=recorder.CODE)
+    if day.count() >= RECORDINGS:
         return
     samples = heads.clean([sample.model_dump() for sample in report.recorder])
     HealthEvent.objects.create(
         instance=instance,
         source="node",
-        code="FLIGHT_RECORDER",
+        code=recorder.CODE,
         at=received,
         last_at=received,
         received_at=received,

@@ -147,6 +147,7 @@ def test_a_node_that_floods_is_told_to_wait_and_others_are_not(client, node, tok
 
 def test_the_bucket_fills_again():
     now = [0.0]
+    assert (node_intake.BURST_SIZE, node_intake.PER_SECOND) == (120, 1), "as docs/security/rules.md says"
     limiter = node_intake.Limiter(2, 1.0, lambda: now[0])
     assert [limiter.wait(1), limiter.wait(1), limiter.wait(1)] == [0, 0, 1]
     now[0] = 1.5

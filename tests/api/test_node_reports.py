@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -189,6 +191,20 @@ def test_the_flight_recorder_is_kept_beside_the_events(client, node, token):
     assert post(client, report(1, recorder=[sample]), token).status_code == 200
     row = HealthEvent.objects.get(code="FLIGHT_RECORDER")
     assert row.backlog and row.attrs["samples"] == [sample]
+
+
+def test_flight_recordings_of_one_node_are_bounded_for_a_day(client, node, token, monkeypatch):
+    """Each may be a MiB: who has a node must not fill the database of all."""
+    assert node_intake.RECORDINGS <= 48
+    monkeypatch.setattr(node_intake, "RECORDINGS", 2)
+    sample = {"at": "2026-11-30T17:00:00Z", "gpus": {UUIDS[0]: {"temperature_c": 80}}}
+    begun = clock.now()
+    for seq, hours in enumerate((0, 1, 2, 24.5), 1):
+        with clock.virtual(begun + timedelta(hours=hours)):
+            sent = report(seq, recorder=[sample], sent_at=clock.now().isoformat())
+            assert post(client, sent, token).status_code == 200
+    kept = HealthEvent.objects.filter(code="FLIGHT_RECORDER").order_by("pk").values_list("received_at", flat=True)
+    assert [round((at - begun).total_seconds() / 3600, 1) for at in kept] == [0, 1, 24.5]
 
 
 def test_hostile_text_is_stored_and_breaks_nothing(client, node, token):
