@@ -65,10 +65,11 @@ TICKS = {
     "send notices": ("workers.notify.sweep", 30),
 }
 
-#: real seconds between the ticks of what is woken as soon as there is something to do, or what only people look at: so
-#: many of them each second would be most of what a fast sandbox costs
+#: real seconds between the ticks of what asks for much, is woken as soon as there is something to do, or what only people
+#: look at: so many of them each second would be most of what a fast sandbox costs
 LEAST_S = {
-    "collect events": 2.0, "see breadth": 2.0, "expire, wake, resolve cases": 2.0, "carry ends back to cases": 2.0,
+    "collect EC2": config.LEAST_ROUND_S, "collect ECS": config.LEAST_ROUND_S, "collect events": 2.0,
+    "see breadth": 2.0, "expire, wake, resolve cases": 2.0, "carry ends back to cases": 2.0,
     "check invariants": 20.0, "seal the audit chain": 3.0, "canary": 3.0, "send notices": 3.0,
 }  # fmt: skip
 if config.read("HEALTHBOARD_HEARTBEAT_URL"):

@@ -94,6 +94,10 @@ def run_dir() -> Path:
     return home() / "run"
 
 
+#: real seconds between two rounds of collecting at least, whatever the speed
+LEAST_ROUND_S = 3.0
+
+
 def speed() -> float:
     """Sandbox only: AWS delays, policy times and collection intervals are divided by it."""
     return number("HEALTHBOARD_SANDBOX_SPEED", 10, least=0.1) if mode() == "sandbox" else 1.0

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from healthboard import clock
 from healthboard.aws import places
+from healthboard.config import LEAST_ROUND_S
 from healthboard.fleet import gaps
 from healthboard.fleet.ending import why_ending
 from healthboard.fleet.models import Pulse
@@ -195,7 +196,8 @@ def _breadth_was_seen(run: Run) -> bool:
     """A full collection round after the repair was scheduled, and just now, somebody compared all cases and found no
     common cause: what waited for days starts on no look of then."""
     seen, now = Pulse.objects.filter(name="breadth", ok=True).first(), clock.now()
-    return seen is not None and max(run.repair.opened_at + clock.scaled(60), now - LOOK_COUNTS) <= seen.at <= now
+    round_ = max(clock.scaled(60), timedelta(seconds=LEAST_ROUND_S))
+    return seen is not None and max(run.repair.opened_at + round_, now - LOOK_COUNTS) <= seen.at <= now
 
 
 def _step_pass(run: Run) -> Wait | None:

@@ -24,7 +24,7 @@ log = logging.getLogger("healthboard.sandbox.nodes")
 THREADS = 4
 #: real seconds between two reports of a healthy node, whatever the speed: forty of them must not keep a laptop busy.
 #: What its kernel says is told at once
-LEAST_INTERVAL_S = 8.0
+LEAST_INTERVAL_S = 10.0
 #: of one that has just booted, for so long: it is waited for, and there are few of them at a time
 FRESH_INTERVAL_S, FRESH_S = 2.0, 30.0
 REPORTER_STARTS_S = 60

@@ -8,6 +8,8 @@ from healthboard.sandbox.injure import faults_of
 from healthboard.sandbox.world import World
 
 BLINK_EVERY_S, BLINK_JITTER_S, BLINK_S = 1800, 300, 20
+#: faster than this agents do not blink more often: forty of them each minute would be most of what happens
+BLINK_SPEED = 10.0
 INACTIVE_KEPT_S = 3600
 
 
@@ -52,7 +54,7 @@ def register(world: World, instance: Instance, at: float | None = None) -> Conta
             "ecs.capability.gpu-driver-version": "580.95.05",
             **({"pool": instance.pool} if instance.pool else {}),
         },
-        blink_at=now + world.rng.random() * (BLINK_EVERY_S + BLINK_JITTER_S) / world.config.speed,
+        blink_at=now + world.rng.random() * (BLINK_EVERY_S + BLINK_JITTER_S) / min(world.config.speed, BLINK_SPEED),
     )
     return world.add(container)
 
@@ -85,7 +87,7 @@ def _connect(world: World, container: Container, now: float) -> None:
         if now - container.blink_at < BLINK_S / world.config.speed + 5:
             container.blink_until = now + BLINK_S / world.config.speed
         every = BLINK_EVERY_S + BLINK_JITTER_S * world.rng.random()
-        container.blink_at = now + every / world.config.speed
+        container.blink_at = now + every / min(world.config.speed, BLINK_SPEED)
     if container.blink_until is not None and now >= container.blink_until:
         container.blink_until = None
     up = (
