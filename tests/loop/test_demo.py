@@ -1,15 +1,22 @@
-"""`make run` as a newcomer has it: SQLite, embedded Valkey, default speed; started twice; clear lines when it cannot."""
+"""`make run` as a newcomer has it: SQLite, embedded Valkey, default speed; started twice; clear lines when it cannot.
+
+One installation for all of it: the last test ends its supervisor for good.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import time
+from contextlib import closing
 
 import pytest
 
+from tests.loop.conftest import unsound
 from tests.loop.stack import ROOT, Stack, changing
 
 pytestmark = pytest.mark.loop
@@ -17,11 +24,10 @@ pytestmark = pytest.mark.loop
 
 @pytest.fixture(scope="module")
 def demo(make_stack):
-    return make_stack(postgres=False, speed=10, start=False)
+    return make_stack(postgres=False, speed=10, start=False).start()
 
 
 def test_the_whole_loop_runs_on_sqlite_at_the_default_speed_and_a_second_start_finds_the_same_fleet(demo: Stack):
-    demo.start()
     demo.until(lambda: demo.cases() is not None and len(demo.members("solo")) == 14, 120, "the fleet")
     demo.until(_all_told(demo), 120, "all sources to be watched", every=2)
     first = {i["instance_id"] for i in demo.fleet()["instances"]}
@@ -72,12 +78,18 @@ def test_what_cannot_start_says_so_in_one_line(tmp_path):
     assert "DATABASE_URL" in _one_line(stack)
 
 
-def test_a_database_of_the_other_mode_is_refused(tmp_path):
+def test_a_database_of_the_other_mode_is_refused(demo: Stack, tmp_path):
     stack = Stack(tmp_path / "f")
-    stack.manage("migrate", "--noinput")
-    stack.manage("setup")
-    stack.shell("from healthboard.fleet.models import *; Installation.objects.update(mode='aws')")
+    stack.home.mkdir()
+    with closing(_database(demo)) as kept, closing(_database(stack)) as copy:
+        kept.backup(copy)
+        assert copy.execute("UPDATE fleet_installation SET mode = 'aws' WHERE mode = 'sandbox'").rowcount == 1
+        copy.commit()
     assert "belongs to mode aws" in _one_line(stack)
+
+
+def _database(stack: Stack) -> sqlite3.Connection:
+    return sqlite3.connect(stack.home / "healthboard.sqlite3")
 
 
 def test_aws_mode_without_credentials_says_so(tmp_path):
@@ -105,13 +117,12 @@ def _one_line(stack: Stack) -> str:
     return lines[0]
 
 
-def test_everything_ends_with_the_supervisor_even_when_it_is_killed(tmp_path):
-    stack = Stack(tmp_path / "k").start()
-    pids = [stack.pid(name) for name in ("web", "worker", "beat", "sandbox", "valkey")]
-    stack.process.send_signal(signal.SIGKILL)
-    stack.process.wait(10)
-    import time
-
+def test_everything_ends_with_the_supervisor_even_when_it_is_killed(demo: Stack):
+    assert unsound(demo) == []
+    pids = [demo.pid(name) for name in ("web", "worker", "beat", "sandbox", "valkey")]
+    demo.process.send_signal(signal.SIGKILL)
+    demo.process.wait(10)
+    demo.stop()  # what the test itself holds of it
     for _ in range(150):
         if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
             return
