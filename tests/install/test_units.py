@@ -48,7 +48,13 @@ def root(tmp_path_factory) -> Path:
     )
     for name in NODE:
         shutil.copy(ROOT / "workers/node" / name, units)
-    for program in ("usr/bin/python3", "usr/bin/timeout", "usr/sbin/iptables", "opt/healthboard/.venv/bin/python"):
+    for program in (
+        "usr/bin/python3",
+        "usr/bin/timeout",
+        "usr/sbin/iptables",
+        "usr/sbin/ip6tables",
+        "opt/healthboard/.venv/bin/python",
+    ):
         (root / program).parent.mkdir(parents=True, exist_ok=True)
         (root / program).write_text("#!/bin/sh\n")
         (root / program).chmod(0o755)
@@ -146,6 +152,21 @@ def test_every_variable_of_the_units_is_one_that_is_read():
         for n in re.findall(r"(\w+)=", line)
     }
     assert names - {"HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"} <= read_by_the_server() & documented()
+
+
+def test_metadata_is_closed_to_every_bridge_by_both_of_its_addresses_and_opened_as_it_was_closed():
+    lines = [
+        line
+        for line in (ROOT / "workers/node/healthboard-metadata.service").read_text().splitlines()
+        if "-t raw" in line
+    ]
+    shut = {line.partition("=")[2].replace(" -I ", " -D ") for line in lines if line.startswith("ExecStart=")}
+    opened = {line.partition("=")[2] for line in lines if line.startswith("ExecStop=")}
+    assert shut == opened == {
+        f"{program} -w -t raw -D PREROUTING -i {bridge} -d {address} -j DROP"
+        for program, address in (("/usr/sbin/iptables", "169.254.169.254"), ("-/usr/sbin/ip6tables", "fd00:ec2::254"))
+        for bridge in ("docker+", "br-+")
+    }  # fmt: skip
 
 
 def test_the_target_wants_every_process_and_that_the_database_is_prepared():
