@@ -20,6 +20,8 @@ from healthboard.policies.models import Policy
 from healthboard.policies.visible import visible
 
 router = Router(tags=["policies"], throttle=[Throttle()])
+#: of what works for seconds each time, and for how long at most before a file is given up
+COSTLY, SECONDS = [Throttle("20/m", "policies")], 10.0
 
 
 @router.get("/policies", response={200: more.PolicyList, **READ}, operation_id="list_policies", openapi_extra=CSV)
@@ -42,14 +44,15 @@ def _policy(row: Policy) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@router.post("/policies/apply", response={200: more.Applied, **WRITE}, operation_id="apply_policies")
+@router.post("/policies/apply", response={200: more.Applied, **WRITE}, operation_id="apply_policies", throttle=COSTLY)
 def apply(request: HttpRequest, payload: more.ApplyIn) -> Any:
     """Save every policy of the YAML that differs, all or none: `manage.py policies apply` under the caller's name. Like
     any edit of a policy it wants an admin who has logged in lately, which a token alone never proves. With `dry_run`
     nothing is saved, and a token will do: a pipeline checks a file, a person saves it."""
     may_view(request)
     reason = payload.reason.strip() or "applied through the API"
-    said = exchange.apply(payload.yaml, actor=actor_of(request), reason=reason, dry_run=payload.dry_run)
+    told = {"actor": actor_of(request), "reason": reason, "dry_run": payload.dry_run, "seconds": SECONDS}
+    said = exchange.apply(payload.yaml, **told)
     return {"changes": said, "dry_run": payload.dry_run}
 
 
@@ -64,13 +67,14 @@ def export(request: HttpRequest) -> Any:
     "/policies/preview",
     response={200: more.Previewed, **WRITE},
     operation_id="preview_policies",
-    throttle=[Throttle("20/m", "preview")],
+    throttle=COSTLY,
 )
 def preview(request: HttpRequest, payload: more.PreviewIn) -> Any:
     """What the policies of the YAML would have done with the recorded evidence of the last days in the caller's places,
     beside what was done. Nothing is saved, and a token will do."""
     may_view(request)
-    exchange.apply(payload.yaml, actor=actor_of(request), reason="preview", dry_run=True)  # whatever is wrong with it
+    told = {"actor": actor_of(request), "reason": "preview", "dry_run": True, "seconds": SECONDS}
+    exchange.apply(payload.yaml, **told)  # whatever is wrong with it
     see = access.seeing(request.auth)
     found = previews.of(see, *exchange.read(payload.yaml), days=payload.days)
     names = (

@@ -7,6 +7,8 @@ fractions. Policies that the file does not name are left alone.
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -52,9 +54,12 @@ def _row(policy: Policy) -> dict[str, Any]:
     return row
 
 
-def apply(text: str, *, actor: Actor, reason: str, dry_run: bool = False) -> list[str]:
+def apply(
+    text: str, *, actor: Actor, reason: str, dry_run: bool = False, seconds: float = math.inf
+) -> list[str]:  # fmt: skip
     """Save every policy of the file that differs; all or none. Returns a sentence per change.
 
+    `seconds` of wall time that this may take, where others wait for the thread: each policy is compared with all others.
     Raises Invalid with one line that names the policy and what is wrong, or NotAllowed: for who may edit no policy at
     all before the file is read. A dry run changes nothing, so it wants nobody's presence: a pipeline may check a file.
     """
@@ -62,11 +67,17 @@ def apply(text: str, *, actor: Actor, reason: str, dry_run: bool = False) -> lis
         actor = replace(actor, recent=True)
     if actor.is_person:
         access.require_somewhere(actor, "policy")
+    until = time.monotonic() + seconds
     rows = _read(text)
     said: list[str] = []
     try:
         with transaction.atomic():
-            for row in rows:
+            for number, row in enumerate(rows):
+                if time.monotonic() > until:
+                    raise Invalid(
+                        f"Only {number} of {len(rows)} policies could be looked at in {seconds:g} s, and nothing was saved: "
+                        "send fewer at once, or use manage.py policies apply."
+                    )
                 said += _apply(row, actor, reason)
             if dry_run:
                 raise _Undo

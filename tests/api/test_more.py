@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from healthboard import clock
+from healthboard.api import policies
 from healthboard.audit import chain
 from healthboard.audit.models import AuditRow
 from healthboard.cases.models import Case
@@ -222,6 +223,25 @@ def test_a_pipelines_token_exports_checks_and_previews_policies_and_saves_none(c
     assert refused.status_code == 403 and "a person does it" in refused.json()["detail"]
     assert not Policy.objects.filter(name="night").exists()
     assert ask("post", f"/cases/{Case.objects.first().pk}/undo").status_code == 403, "it may nothing else"
+
+
+def test_a_file_of_many_policies_holds_no_thread_for_long_and_is_not_sent_without_end(client, db, monkeypatch):
+    """Each policy is compared with all others: a MiB of them would take hours, in one of a few threads."""
+    ensure_default()
+    by = make.actor(make.person("admin"))
+    token = tokens.issue_api(by.user, actor=by, scope="policies")
+    told = {"content_type": "application/json", "HTTP_AUTHORIZATION": f"Bearer {token}"}
+    rows = "".join(f"- {{name: p{n}, match: {{pool: q{n}}}}}\n" for n in range(3))
+    file = json.dumps({"yaml": f"version: 1\npolicies:\n{rows}"})
+    assert policies.SECONDS <= 10
+    monkeypatch.setattr(policies, "SECONDS", 0)
+    for where in ("apply", "preview"):
+        body = {**json.loads(file), **({"dry_run": True} if where == "apply" else {})}
+        answer = client.post(f"/api/v1/policies/{where}", json.dumps(body), **told)
+        assert answer.status_code == 422 and "Only 0 of 3 policies could be looked at in 0 s" in answer.json()["detail"]
+    monkeypatch.undo()
+    said = [client.post(f"/api/v1/policies/{w}", file, **told).status_code for w in ("preview", "apply") * 10]
+    assert set(said[:18]) == {200, 403} and set(said[18:]) == {429}, said
 
 
 def test_policies_are_not_even_read_for_who_may_edit_none(calling, client, sick):
