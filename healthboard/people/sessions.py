@@ -93,12 +93,12 @@ def _note(session: Any) -> None:
 
 
 def of(user: Any, mine: str | None = None) -> list[Row]:
-    """A person's sessions, the newest first; `mine`: the key of the one that asks."""
+    """A person's sessions: the one of the key `mine`, which asks, then the newest first."""
     rows = [
         Row(_name(key), _at(data.get(BEGUN)), _at(data.get(SEEN)), str(data.get(FROM, "")), key == mine)
         for key, data in _kept(user)
     ]
-    return sorted(rows, key=lambda row: str(row.begun), reverse=True)
+    return sorted(rows, key=lambda row: (row.mine, row.begun is not None, str(row.begun)), reverse=True)
 
 
 @transaction.atomic

@@ -140,7 +140,8 @@ class Again(LoginRequiredMixin, FormView):
 
 @method_decorator([sensitive_post_parameters(), never_cache], name="dispatch")
 class Password(LoginRequiredMixin, FormView):
-    """A new password of one's own: every other session of that person ends with it."""
+    """A new password of one's own: every other session of that person ends with it. While they must choose one the page
+    stands alone: what leads elsewhere leads back here, and who knows the other password is told nothing of the fleet."""
 
     template_name = "registration/password.html"
     form_class = passwords.OwnPassword

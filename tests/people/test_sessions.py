@@ -279,7 +279,9 @@ def test_a_password_that_an_admin_chose_lets_in_to_choose_another_alone(how, ott
     for path in ("/", "/fleet/", "/api/v1/cases", MINE):
         answer = client.get(path)
         assert (answer.status_code, answer.url) == (302, PASSWORD)
-    assert "Somebody else chose your password" in client.get(PASSWORD).content.decode()
+    page = client.get(PASSWORD).content.decode()
+    assert "Somebody else chose your password" in page and 'action="/accounts/logout/"' in page
+    assert not [word for word in ('id="frame"', "Stop now", "/fleet/", "/system/", 'role="search"') if word in page]
     same = {"old_password": first, "new_password1": first, "new_password2": first}
     assert client.post(PASSWORD, same).status_code == 200 and not is_in(client)
     assert client.post(PASSWORD, {**same, "new_password1": NEW, "new_password2": NEW}).status_code == 302
