@@ -35,6 +35,23 @@ def test_from_the_inbox_to_approved_in_three_keys(scene, visit):
     assert Decision.objects.get(case=case).actor == "operator"
 
 
+def test_on_a_phone_it_is_approved_by_taps_without_a_look_sideways(scene, visit):
+    case = _only(scene)
+    page = visit("operator", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.locator("a.open").first.tap()
+    page.wait_for_url(f"**/cases/{case.pk}/")
+    page.get_by_role("link", name="To the plan").tap()
+    page.get_by_role("link", name=re.compile("^Approve")).tap()
+    dialog = page.locator("#dialog-approve")
+    expect(dialog).to_be_visible()
+    box = dialog.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    dialog.locator("button.do").tap()
+    expect(page.locator(".undo")).to_contain_text("starts in")
+    assert Decision.objects.get(case=case).actor == "operator"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_undo_in_its_window_takes_it_back(scene, visit):
     case = _only(scene)
     page = visit("operator")

@@ -9,10 +9,11 @@ from django.http import HttpResponse
 from django.test import Client
 
 from healthboard.cases.models import Case
-from healthboard.people import grants
+from healthboard.people import grants, passwords
 from healthboard.repairs.models import Switch
 from tests.browser import axe
 from tests.browser.shots import pages
+from tests.factories import PASSWORD
 from tests.pages.addresses import every
 
 pytestmark = pytest.mark.browser
@@ -81,6 +82,12 @@ def test_the_log_in_and_empty_pages_pass_axe(people, visit, chromium, live_serve
     page.fill("#id_password", "wrong")
     page.click("button.do")
     wrong |= {f"log-in {where}": found for where, found in axe.everywhere(page).items()}
+    passwords.given(people["viewer"])
+    page.fill("#id_username", "viewer")
+    page.fill("#id_password", PASSWORD)
+    page.click("button.do")
+    page.get_by_role("heading", name="Change your password").wait_for()
+    wrong |= {f"to be chosen {where}": found for where, found in axe.everywhere(page).items()}
     assert wrong == {}, axe.told(wrong)
 
 
