@@ -29,7 +29,7 @@ from healthboard.repairs.waiting import SOURCE, waits_for_sight
 from healthboard.words import action as action_words
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def apply_reading(instance: Instance, seen: Reread) -> Case | None:
     """What a new reading means: open, escalate in place, resolve by itself, or nothing."""
     case = lifecycle.open_case_of(instance, lock=True)

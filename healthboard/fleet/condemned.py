@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from healthboard import clock
 from healthboard.audit.record import record
@@ -66,7 +66,7 @@ def lift(gpu_id: int, *, actor: Actor, reason: str) -> Gpu:
 
 def among(account_id: int, uuids: Iterable[str], serials: Iterable[str]) -> list[Gpu]:
     """Condemned rows of this account with one of the UUIDs or serials."""
-    return list(Gpu.objects.filter(_hardware(account_id, uuids, serials)).exclude(condemned_at=None).order_by("pk"))
+    return list(_among(account_id, uuids, serials))
 
 
 def on(instance: Instance, registered: Iterable[str] = (), gpus: Iterable[Gpu] | None = None) -> dict[str, str]:
@@ -78,9 +78,9 @@ def on(instance: Instance, registered: Iterable[str] = (), gpus: Iterable[Gpu] |
     mine = {**dict.fromkeys(registered, ""), **mine}
     if not mine:
         return {}
-    found = among(instance.account_id, mine, mine.values())
-    by_uuid = {row.uuid: row.condemned_why or "no reason was kept" for row in found}
-    by_serial = {row.serial: by_uuid[row.uuid] for row in found if telling(row.serial)}
+    found = _among(instance.account_id, mine, mine.values()).values_list("uuid", "serial", "condemned_why")
+    by_uuid = {uuid: why or "no reason was kept" for uuid, _, why in found}
+    by_serial = {serial: by_uuid[uuid] for uuid, serial, _ in found if telling(serial)}
     hits = {uuid: by_uuid.get(uuid) or by_serial.get(serial, "") for uuid, serial in mine.items()}
     return {uuid: why for uuid, why in sorted(hits.items()) if why}
 
@@ -88,6 +88,10 @@ def on(instance: Instance, registered: Iterable[str] = (), gpus: Iterable[Gpu] |
 def telling(serial: str) -> bool:
     """Whether a serial names one piece of hardware: boards without one print zeros, dashes or N/A."""
     return len(serial) >= 6 and len(set(serial)) > 2
+
+
+def _among(account_id: int, uuids: Iterable[str], serials: Iterable[str]) -> QuerySet[Gpu]:
+    return Gpu.objects.filter(_hardware(account_id, uuids, serials), condemned_at__isnull=False).order_by("pk")
 
 
 def _hardware(account_id: int, uuids: Iterable[str], serials: Iterable[str]) -> Q:

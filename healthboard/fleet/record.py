@@ -106,7 +106,7 @@ def record_many(channel: str, at: datetime, items: Iterable[Item]) -> dict[int, 
     outcomes: dict[int, Outcome] = {}
     if not by_pk:
         return outcomes
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):
         rounds = []
         for pk, head in _lock_heads(channel, at, by_pk).items():
             try:
@@ -133,7 +133,7 @@ def record_events(channel: str, told: Iterable[tuple[Instance, Sequence[Event]]]
 
     No head moves: such a channel tells when something happens, and its silence is no gap.
     """
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):
         news = bursts.store(channel, [(instance, list(events)) for instance, events in told if events])
         touch(sorted(news))
     return news

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from healthboard.policies import careful, fields
-from healthboard.policies.models import Policy, PolicyVersion
+from healthboard.policies.models import PolicyVersion
 
 DEFAULTS = "built-in default"
 SEVERAL = "several policies"
@@ -98,7 +98,7 @@ def target_of_match(match: Mapping[str, Any]) -> Target:
 def snapshots(at: datetime | None = None) -> list[Snapshot]:
     """Every enabled policy, by its current version, or by the version that was current at a time."""
     if at is None:
-        versions = [p.current for p in Policy.objects.select_related("current__policy").filter(current__isnull=False)]
+        versions = list(PolicyVersion.objects.filter(current_of__isnull=False))
     else:
         latest: dict[int, PolicyVersion] = {}
         for v in PolicyVersion.objects.filter(saved_at__lte=at).select_related("policy").order_by("number"):

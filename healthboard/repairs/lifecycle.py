@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Q
+from django.db.models import Case, Exists, F, OuterRef, Q, Value, When
 
 from healthboard import clock, words
 from healthboard.audit import heads
@@ -126,16 +126,16 @@ def due(limit: int = 100) -> list[int]:
 @transaction.atomic
 def settle(repair: Repair, *, wait: timedelta, why: str = "") -> None:
     """Give the claim back; look again after `wait`, or earlier when woken: at once, where that was since the claim."""
-    row = _locked(repair)
-    woken = row.next_at != getattr(repair, "due_at", row.next_at)
-    row.next_at, row.lease_until, row.lease_owner = clock.now() + (timedelta(0) if woken else wait), None, ""
-    if row.state == State.ASKING:
-        why = row.why_waiting
-    if why != row.why_waiting:
-        row.why_waiting = why
-        if why:
-            _audit(row, "repair.waiting", why, WORKER)
-    row.save(update_fields=["next_at", "lease_until", "lease_owner", "why_waiting"])
+    if repair.state == State.ASKING:
+        why = repair.why_waiting
+    now = clock.now()
+    unwoken = When(next_at=getattr(repair, "due_at", F("next_at")), then=Value(now + wait))
+    mine = Repair.objects.filter(pk=repair.pk, fence=repair.fence, state__in=OPEN)
+    if not mine.update(next_at=Case(unwoken, default=Value(now)), lease_until=None, lease_owner="", why_waiting=why):
+        raise LostFence
+    if why and why != repair.why_waiting:
+        _audit(repair, "repair.waiting", why, WORKER)
+    repair.why_waiting = why
 
 
 @transaction.atomic
@@ -182,9 +182,9 @@ def put_off(repair: Repair, why: str) -> None:
 def next_step(repair: Repair, name: str | None, *, note: str = "", skipped: bool = False) -> None:
     """End the step under way and begin `name` (None: there is none)."""
     row = _locked(repair)
-    _end(row, "SKIPPED" if skipped else "DONE", note)
+    ended = _end(row, "SKIPPED" if skipped else "DONE", note)
     if name:
-        _begin(row, name)
+        _begin(row, name, after=ended)
     repair.refresh_from_db()
 
 
@@ -500,8 +500,10 @@ def allow_over_budget(repair: Repair, *, request: Request, asker: Actor, second:
 
 
 def _full():
-    """With what every pass reads; each join more costs the server's planner."""
-    return Repair.objects.select_related("instance__account", "instance__pool", "instance__cluster", "replacement")
+    """With what every pass reads; each join more costs the server's planner. `unanswered`: a worker left calls behind."""
+    left = Call.objects.filter(repair=OuterRef("pk"), answered_at=None)
+    rows = Repair.objects.select_related("instance__account", "instance__pool", "instance__cluster")
+    return rows.annotate(unanswered=Exists(left))
 
 
 def _locked(repair: Repair) -> Repair:
@@ -520,20 +522,22 @@ def _move(row: Repair, to: State, *, actor: Actor, why: str) -> None:
     row.state = to
 
 
-def _begin(row: Repair, name: str) -> None:
-    number = row.steps.count() + 1
+def _begin(row: Repair, name: str, *, after: Step | None = None) -> None:
+    number = (after.number if after is not None else row.steps.count()) + 1
     Step.objects.create(repair=row, number=number, name=name, started_at=clock.now())
     Repair.objects.filter(pk=row.pk).update(step=name, why_waiting="")
     row.step = name
 
 
-def _end(row: Repair, state: str, note: str) -> None:
+def _end(row: Repair, state: str, note: str) -> Step | None:
+    """The step that was under way, which is the last one; None where there was none."""
     running = row.steps.filter(state="RUNNING").order_by("-number").first()
     if running is None:
-        return
+        return None
     running.state, running.note, running.ended_at = state, note, clock.now()
     running.save(update_fields=["state", "note", "ended_at"])
     _audit(row, "repair.step", f"{running.name}: {note or state.lower()}", WORKER, step=running.name, state=state)
+    return running
 
 
 def _tell_asking(row: Repair, why: str, choices: list[dict[str, str]]) -> None:
@@ -596,4 +600,12 @@ def _workload_names(row: Repair) -> list[str]:
 
 
 def _audit(row: Repair, verb: str, summary: str, actor: Actor, **payload: Any) -> None:
-    record(verb, f"repair:{row.pk}", summary, actor=actor, instance=row.instance, repair_id=row.pk, payload=payload)
+    record(verb, f"repair:{row.pk}", summary, actor=actor, instance=_named(row), repair_id=row.pk, payload=payload)
+
+
+def _named(row: Repair) -> Instance:
+    """Its machine, where it was not read yet with no more than its names: they never change, and nothing else is told."""
+    if Repair.instance.is_cached(row):
+        return row.instance
+    rows = Instance.objects.select_related("account")
+    return rows.only("instance_id", "region", "account__account_id").get(pk=row.instance_id)

@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import Q
 
 from healthboard import clock
-from healthboard.fleet.models import Workload
+from healthboard.fleet.models import Instance, Workload
 from healthboard.policies import careful, windows
 from healthboard.policies.matching import settings_for
 from healthboard.policies.reading import workloads_of
@@ -70,10 +70,7 @@ def kept(values: dict[str, Any]) -> dict[str, Any]:
 
 def current(repair: Repair) -> dict[str, Any]:
     """The settings in force now, of the workloads of its case and of those that run there."""
-    return settings_for(repair.instance, _workloads(repair)).values
-
-
-def _workloads(repair: Repair) -> list[Workload]:
-    case = getattr(getattr(repair, "decision", None), "case", None)
-    frozen = case.workloads.all() if case is not None else ()
-    return sorted({*workloads_of(repair.instance), *frozen}, key=lambda workload: workload.pk)
+    instance = Instance.objects.select_related("account", "pool", "cluster").get(pk=repair.instance_id)
+    frozen = Workload.objects.filter(case__decisions__repair=repair.pk)
+    workloads = {*workloads_of(instance), *frozen}
+    return settings_for(instance, sorted(workloads, key=lambda workload: workload.pk)).values

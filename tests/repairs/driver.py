@@ -180,8 +180,7 @@ class Drive:
         return self.fleet.pool(pool)[number]
 
     def row(self, machine: Machine | str) -> Instance:
-        id_ = machine if isinstance(machine, str) else machine.id
-        return Instance.objects.select_related("account", "pool", "cluster").get(instance_id=id_)
+        return Instance.objects.select_related("account", "pool", "cluster").get(instance_id=_id(machine))
 
     def group(self, name: str = "train-asg"):
         return self.fleet.world.groups[name]
@@ -198,15 +197,13 @@ class Drive:
         self.fleet.engine.sandbox.set_rules(rules)
 
     def case(self, machine: Machine | str) -> Case | None:
-        return Case.objects.filter(instance=self.row(machine)).order_by("-pk").first()
+        return Case.objects.filter(instance__instance_id=_id(machine)).order_by("-pk").first()
 
     def repair(self, machine: Machine | str) -> Repair | None:
-        return Repair.objects.filter(instance=self.row(machine)).order_by("-pk").first()
+        return Repair.objects.filter(instance__instance_id=_id(machine)).order_by("-pk").first()
 
     def opened(self, machine: Machine, within: float = 40) -> Case:
-        return self.until(
-            lambda: Instance.objects.filter(instance_id=machine.id).exists() and self.case(machine), within
-        )
+        return self.until(lambda: self.case(machine), within)
 
     def repaired(self, machine: Machine, within: float = 400, seconds: float = 2.0) -> Repair:
         """Until its repair has ended and was carried back."""
@@ -251,7 +248,7 @@ class Drive:
         """Changing calls that AWS carried out, by operation; about one instance, or all."""
         from healthboard.sandbox.status import status
 
-        id_ = machine if machine is None or isinstance(machine, str) else machine.id
+        id_ = machine and _id(machine)
         with self.fleet.engine.sandbox.lock:
             log = status(self.fleet.engine.sandbox, self.fleet.url)["calls"]
         return Counter(
@@ -277,6 +274,10 @@ class Drive:
     def stop(self) -> None:
         clock._virtual = None
         self.fleet.stop()
+
+
+def _id(machine: Machine | str) -> str:
+    return machine if isinstance(machine, str) else machine.id
 
 
 def _only_ours(fleet: Fleet) -> None:

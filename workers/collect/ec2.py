@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Q
+
 from healthboard import aws, clock
 from healthboard.diagnosis import ec2 as diagnosis
 from healthboard.diagnosis import names
 from healthboard.fleet import itself, record
-from healthboard.fleet.models import Account, Instance
+from healthboard.fleet.models import Account, Instance, Pool
 from workers.collect import autoscaling, pools, sources, store
 from workers.collect.ownership import owner_columns
 from workers.collect.reader import Blind, Reader
@@ -89,10 +91,11 @@ def _store(
     groups: autoscaling.Groups | None,
     templates: dict[str, str],
 ) -> dict[str, Instance]:
+    here = list(Pool.objects.filter(account=account, region=region))
     if groups is not None:  # pools before instances: the order in which everybody locks them
-        pools.store_groups(account, region, groups, at)
+        pools.store_groups(here, groups, at)
     known = store.known_instances(account.pk, region, told)
-    book = pools.Book.load(account, region, templates)
+    book = pools.Book.of(here, account, region, templates)
     values, own = {}, itself.own()
     for instance_id, item in told.items():
         row = known.get(instance_id)
@@ -182,8 +185,11 @@ def _mark_gone(account: Account, region: str, at: datetime, good_rounds: int) ->
         return
     since = at - ROUNDS_UNTIL_GONE * clock.scaled(sources.INTERVAL_S)
     lost = Instance.objects.filter(account=account, region=region, gone_at=None)
-    lost.filter(seen_at__lt=since).update(gone_at=at, state="terminated")
-    lost.filter(seen_at=None, first_seen_at__lt=since).update(gone_at=at)
+    lost = lost.filter(Q(seen_at__lt=since) | Q(seen_at=None, first_seen_at__lt=since))
+    for pk, seen_at in list(
+        lost.values_list("pk", "seen_at")
+    ):  # almost always none; one that was never told has no state
+        Instance.objects.filter(pk=pk).update(gone_at=at, **({"state": "terminated"} if seen_at else {}))
 
 
 def store_some(account: Account, region: str, statuses: list[dict[str, Any]], at: datetime) -> None:

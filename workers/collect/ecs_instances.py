@@ -45,10 +45,14 @@ def store_instances(
     by_arn = {row.container_arn: row for row in {**known, **stored}.values() if row.container_arn}
     items += _unread(failures, by_arn, at, {item.instance.pk for item in items})
     record.record_many("ecs", at, items)
-    _let_go(cluster, {item.get("containerInstanceArn") for item in told}, failures, at, source)
-    outside = Instance.objects.filter(cluster=cluster, ecs_status="INACTIVE", gone_at=None)
+    over = _let_go(cluster, {item.get("containerInstanceArn") for item in told}, failures, at, source)
+    here = {**known, **stored}.values()  # every live row of the place, locked
+    outside = [
+        row for row in here
+        if row.gone_at is None and row.cluster_id == cluster.pk and (row.ecs_status == "INACTIVE" or row.pk in over)
+    ]  # fmt: skip
     inactive = Reading("ECS_STATUS", "INACTIVE", "ecs", at, at)
-    record.record_many("ecs", at, [record.Item(row, [inactive]) for row in outside])
+    record.record_many("ecs", at, [record.Item(row, [inactive]) for row in sorted(outside, key=lambda row: row.pk)])
     return by_arn
 
 
@@ -140,23 +144,27 @@ def _unread(
     return found
 
 
-def _let_go(cluster: Cluster, listed: set[Any], failures: list[dict[str, Any]], at: datetime, source: Source) -> None:
-    """Instances that ECS no longer lists: at once where EC2 has ended them, else after several full rounds."""
-    failed = {failure.get("arn") for failure in failures}
+def _let_go(
+    cluster: Cluster, listed: set[Any], failures: list[dict[str, Any]], at: datetime, source: Source
+) -> set[int]:
+    """Instances that ECS no longer lists: at once where EC2 has ended them, else after several full rounds. Gives the
+    rows that it has let go now."""
+    told = listed | {failure.get("arn") for failure in failures}
     members = Instance.objects.filter(cluster=cluster, ecs_status__in=MEMBERS)
-    silent = [row for row in members if row.container_arn not in listed and row.container_arn not in failed]
+    silent = [row for row in members.only("container_arn", "gone_at", "state") if row.container_arn not in told]
     if not silent:
-        return
+        return set()
     last = dict(
         Head.objects.filter(channel="ecs", instance__in=[r.pk for r in silent]).values_list("instance_id", "last_at")
     )
     patient = source.good_rounds >= ROUNDS_UNTIL_INACTIVE
     since = at - ROUNDS_UNTIL_INACTIVE * heads.interval("ecs")
-    over = [
+    over = {
         row.pk
         for row in silent
         if row.gone_at is not None or row.state == "terminated" or (patient and last.get(row.pk, since) <= since)
-    ]
+    }
     Instance.objects.filter(pk__in=over).update(
         ecs_status="INACTIVE", agent_connected=None, tasks_running=0, tasks_pending=0
     )
+    return over

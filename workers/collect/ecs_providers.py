@@ -25,10 +25,11 @@ def read(reader: Reader, names: list[str]) -> list[dict[str, Any]]:
 
 def store_providers(cluster: Cluster, described: list[dict[str, Any]], at: datetime) -> dict[str, Pool]:
     """Pools of this cluster by provider name, those told now and those known before."""
-    rows = {p.name: p for p in Pool.objects.filter(cluster=cluster).exclude(provider_arn="")}
+    pools = {p.name: p for p in Pool.objects.filter(cluster=cluster)}
+    rows = {name: pool for name, pool in pools.items() if pool.provider_arn}
     told = {item["name"]: _columns(item) for item in described if item.get("name")}
     # a pool that was found by its template before the provider existed keeps its row
-    known = {p.name: p for p in Pool.objects.filter(cluster=cluster, name__in=list(told))}
+    known = {name: pool for name, pool in pools.items() if name in told}
     fixed = {"account_id": cluster.account_id, "region": cluster.region, "cluster": cluster}
     stored = store.upsert(Pool, known, told, fixed)
     store.mark_seen(Pool, [pool.pk for pool in stored.values()], at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -33,9 +34,9 @@ def learn_templates(reader: Reader, account: Account, region: str, told: dict[st
     return found
 
 
-def store_groups(account: Account, region: str, groups: autoscaling.Groups, at: datetime) -> None:
-    """Bring the pools that stand on a group up to what the group is now."""
-    rows = {pool.pk: pool for pool in Pool.objects.filter(account=account, region=region).exclude(group_name="")}
+def store_groups(pools: Iterable[Pool], groups: autoscaling.Groups, at: datetime) -> None:
+    """Bring those of a place's pools that stand on a group up to what the group is now."""
+    rows = {pool.pk: pool for pool in pools if pool.group_name}
     told = {
         pk: autoscaling.columns(groups.by_name[pool.group_name]) | {"rolling_out": groups.rolling.get(pool.group_name)}
         for pk, pool in rows.items()
@@ -57,9 +58,9 @@ class Book:
     by_name: dict[tuple[int, str], Pool] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, account: Account, region: str, templates: dict[str, str]) -> Book:
+    def of(cls, pools: Iterable[Pool], account: Account, region: str, templates: dict[str, str]) -> Book:
         book = cls(account, region, templates)
-        for pool in Pool.objects.filter(account=account, region=region):
+        for pool in pools:
             book._add(pool)
         return book
 

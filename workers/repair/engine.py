@@ -229,9 +229,10 @@ def _blocked(run: Run) -> Result | None:
         return None if _launch_unbound(run) else _ended_by_others(run)
     group = look.tags.get("aws:autoscaling:groupName", "")
     owner = repair.owner
-    ours_detached = repair.calls.filter(operation="DetachInstances").exists()
     if look.state and not look.gone:
         told = run.instance.owner
+        torn = (owner in TOUCHABLE and told not in TOUCHABLE) or (owner == "GROUP" and not group and not look.lifecycle)
+        ours_detached = torn and repair.calls.filter(operation="DetachInstances").exists()
         if run.instance.is_self or (owner in TOUCHABLE and told not in TOUCHABLE and not ours_detached):
             why = "healthboard itself runs on it now" if run.instance.is_self else f"Its owner is {told} now"
             return Ask(f"{why}: nothing more is done to it.", (leave._AGAIN, leave._choice("leave", "Leave it so")))

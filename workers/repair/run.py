@@ -31,6 +31,7 @@ PASSING = re.compile(
 REFUSED = re.compile(r"Insufficient\w*Capacity$")
 #: a changing call leaves within so many seconds of its intent: call and outcome then fit into the lease
 SEND_WITHIN_S = 20.0
+_PLACED = Instance.objects.select_related("account", "pool", "cluster")
 
 
 class Run:
@@ -59,8 +60,17 @@ class Run:
 
     @cached_property
     def reading(self) -> Reread:
-        self.instance.refresh_from_db()
+        self.renew()
         return reread(self.instance)
+
+    def renew(self) -> None:
+        """Its row as it is now, with where it stands."""
+        self.instance.refresh_from_db(from_queryset=_PLACED)
+
+    def replacement(self) -> Instance | None:
+        """Its row as it is now, with where it stands."""
+        pk = self.repair.replacement_id
+        return _PLACED.get(pk=pk) if pk else None
 
     # --- time ---
 
@@ -130,6 +140,8 @@ class Run:
 
     def close_lost_calls(self) -> None:
         """Calls of a worker that died before it could write the outcome: only reading back can tell."""
+        if not getattr(self.repair, "unanswered", True):
+            return  # the claim has looked, and from then on nobody else makes calls of this repair
         for call in self.repair.calls.filter(answered_at=None):
             lifecycle.answered(self.repair, call, "unknown", "the worker ended before an answer; read back")
 

@@ -33,9 +33,9 @@ def stuck(run: Run, result: Result) -> Ask | None:
 
     Not while a source is blind: that is a breaker's to tell.
     """
-    if not isinstance(result, Wait) or run.repair.action == "DIAGNOSE" or why_blind(run.instance, clock.now()):
+    if not isinstance(result, Wait) or run.repair.action == "DIAGNOSE" or run.in_step_for() <= _longest(run):
         return None
-    return _ask(run, result.why) if run.in_step_for() > _longest(run) else None
+    return None if why_blind(run.instance, clock.now()) else _ask(run, result.why)
 
 
 def troubled(run: Run, why: str) -> Ask | None:

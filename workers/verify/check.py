@@ -17,7 +17,7 @@ _AGAIN = {"key": "again", "title": "Check again", "needs": "decide"}
 
 
 def verify(run: Run) -> Result:
-    run.instance.refresh_from_db()
+    run.renew()
     if run.facts.get("watch"):
         return Done("replaced by the group")
     problem = _replaced(run) if run.repair.action == "REPLACE" else _mended(run)
@@ -31,14 +31,13 @@ def verify(run: Run) -> Result:
 
 
 def _replaced(run: Run) -> str | None:
-    look, new = run.look, run.repair.replacement
+    look, new = run.look, run.replacement()
     if look.state not in ("terminated", ""):
         return f"the old machine is {look.state}"
     if look.container is not None and look.ecs_status not in ("INACTIVE", "DEREGISTERING"):
         return "the old machine is still registered with ECS"
     if new is None:
         return "there is no replacement"
-    new.refresh_from_db()
     problem = why_not_serving(run, new)
     return f"the replacement {new}: {problem.why}" if problem else None
 

@@ -70,7 +70,7 @@ def start(run: Run) -> Result:
 
 def boot(run: Run) -> Result:
     """A new boot id and the agent back; for one that never told a boot id a person confirms."""
-    run.instance.refresh_from_db()
+    run.renew()
     before, now = run.facts.get("boot_before", ""), run.instance.boot_id
     if run.look.state not in ("running", "pending", ""):
         return Ask(f"EC2 shows it as {run.look.state} after the reboot.", (_AGAIN, _REPLACE))

@@ -35,8 +35,7 @@ def replacement(run: Run) -> Result:
                     (_choice("wait_longer", "Wait longer"), *(() if run.look.gone else (FIRST, _UNDO))),
                 ))  # fmt: skip
             return Wait(5, _with_zones(run, run.facts.get("group_says") or "the group is starting a replacement"))
-    new = run.repair.replacement
-    new.refresh_from_db()
+    new = run.replacement()
     problem = why_not_serving(run, new)
     if problem is None:
         since = run.facts.get("serving_since")
@@ -145,10 +144,9 @@ def may_end(run: Run) -> Result | None:
         return bad
     allowed = set(run.repair.allowed)
     if "terminate_first" not in allowed:
-        new = run.repair.replacement
+        new = run.replacement()
         if new is None:
             return Undo("there is no replacement")
-        new.refresh_from_db()
         if problem := why_not_serving(run, new):
             return _held_up(run, f"the replacement stopped serving: {problem.why}")
     if again := set_active(run):

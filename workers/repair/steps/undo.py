@@ -137,15 +137,14 @@ def _may_register(run: Run, new: Instance) -> Wait | Ask | None:
 
 def _surplus(run: Run) -> Instance | Result | None:
     """What this repair launched and nobody needs now that the old machine stays; a `Wait` or `Ask` while it is sought."""
-    new = run.repair.replacement
+    new = run.replacement()
     if new is None:
         sought = _sought_in_group(run) if run.repair.owner == "GROUP" else _sought_by_token(run)
         if sought is not None:
             return sought
-        new = run.repair.replacement
+        new = run.replacement()
     if new is None or (run.repair.owner != "GROUP" and run.look.gone):
         return None
-    new.refresh_from_db()
     if new.gone_at is not None:
         return None
     member = look_at(new)
