@@ -113,12 +113,12 @@ def query(request: HttpRequest, drop: tuple[str, ...] = (), **change: Any) -> st
 def link(name: str, pk: int) -> SafeString:
     """The address of a page about one row, such as ``link("instance", 5)``: `reverse` takes thirty times as long, and a
     list has hundreds of them."""
-    before, behind = _around(name)
+    before, behind = around(name)
     return mark_safe(f"{before}{int(pk)}{behind}")
 
 
 @functools.cache
-def _around(name: str) -> tuple[str, str]:
+def around(name: str) -> tuple[str, str]:
     """What stands before and behind the number in the addresses of a name."""
     before, _, behind = reverse(name, args=[0]).rpartition("0")
     return before, behind

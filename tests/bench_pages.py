@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -28,6 +29,9 @@ MORE = {
     "API: requests": "/api/v1/requests", "cases: all": "/cases/?state=all", "cases: by code": "/cases/?state=all&code=XID_79",
     "statistics: 400 days": "/statistics/?since=2025-01-01&by=week",
 }  # fmt: skip
+#: pages that are polled by everybody who has them open: what it takes to say that nothing has changed
+POLLED = ("inbox", "case", "fleet", "fleet_map", "instance", "jobs", "repairs", "system", "wall")
+_SHOWN = re.compile(rb'"X-Shown": "(\w+)"')
 
 
 def pages() -> None:
@@ -71,19 +75,18 @@ def _measured(person: Any) -> dict[str, tuple[float, str]]:
 
     client = Client()
     client.force_login(person)
-    found = {}
-    for name, address in {**every(), **MORE}.items():
-        if client.get(address).status_code != 200:
-            continue  # takes a POST, or is not for this person
+    found: dict[str, tuple[float, str]] = {}
+
+    def measure(name: str, address: str, **headers: str) -> Any:
         with CaptureQueriesContext(connection) as seen:
-            answer = client.get(address)
+            answer = client.get(address, headers=headers)
             asked = len(connection.queries[seen.initial_queries :])
         walls, started = [], time.process_time()
         for _ in range(TIMES):
             if name.endswith("anew"):
                 drawing._kept.clear()  # as after every collection round
             begin = time.perf_counter()
-            client.get(address)
+            client.get(address, headers=headers)
             walls.append((time.perf_counter() - begin) * 1000)
         cpu = (time.process_time() - started) * 1000 / TIMES
         whole = b"".join(answer.streaming_content) if answer.streaming else answer.content
@@ -92,6 +95,16 @@ def _measured(person: Any) -> dict[str, tuple[float, str]]:
         over = "" if packed <= GOAL_KIB else f"  over {GOAL_KIB} KiB"
         row = f"{wall:7.1f} ms  {cpu:7.1f} ms CPU  {asked:3} queries  {len(whole) / 1024:6.0f} KiB, {packed:4.0f} sent{over}"
         found[name] = wall, row
+        return answer
+
+    for name, address in {**every(), **MORE}.items():
+        if client.get(address).status_code != 200:
+            continue  # takes a POST, or is not for this person
+        answer = measure(name, address)
+        if name in POLLED and (shown := _SHOWN.search(answer.content)):
+            said = {"HX-Request": "true", "X-Shown": shown[1].decode()}
+            if client.get(address, headers=said).status_code == 204:
+                measure(f"{name}: polled", address, **said)
     return found
 
 

@@ -22,7 +22,7 @@ from healthboard.fleet import checks, queries
 from healthboard.fleet.models import Gpu, Instance, Source, Task
 from healthboard.fleet.sources import patience
 from healthboard.fleet.symbols import SIZE, State, symbol, words_of
-from healthboard.pages import link
+from healthboard.pages import around
 
 #: what cells are grouped by -> the filter of the table that gives the same instances
 GROUPS = ("zone", "pool", "job", "workload")
@@ -173,4 +173,5 @@ def _rack(parts: list[tuple[Cell, int]], scale: float) -> str:
 def _cell(cell: Cell, number: int, x: int) -> str:
     """A link to the instance; the title of one that is as it should be says only which it is, to keep the page small."""
     title = html.escape(words_of(cell.instance_id, cell.code, cell.state))
-    return f'<a href="{link("instance", cell.pk)}"><title>{title}</title><use href="#k{number}" x="{x * SIZE}"/></a>'
+    before, behind = around("instance")
+    return f'<a href="{before}{cell.pk}{behind}"><title>{title}</title><use href="#k{number}" x="{x * SIZE}"/></a>'
