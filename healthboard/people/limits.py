@@ -53,9 +53,15 @@ def address_of(request: HttpRequest) -> str:
 def _ip(text: str) -> str:
     """The address in its usual form; empty for anything else, and for one with a zone, which may be any text."""
     try:
-        return "" if "%" in text else str(ipaddress.ip_address(text.strip()))
+        found = ipaddress.ip_address(text.strip())
     except ValueError:
         return ""
+    return "" if "%" in text else str(getattr(found, "ipv4_mapped", None) or found)
+
+
+def _line(address: str) -> str:
+    """What one subscriber holds: of IPv6 not an address but a network of 64 bits, in which each may be used once."""
+    return str(ipaddress.ip_network(f"{address}/64", strict=False)) if ":" in address else address
 
 
 def origin_of(request: HttpRequest, name: str | None) -> str:
@@ -65,9 +71,9 @@ def origin_of(request: HttpRequest, name: str | None) -> str:
         raw = request.COOKIES.get(settings.KNOWN_COOKIE_NAME, "")
         told = signing.loads(raw, salt=_KNOWN, max_age=MARK_DAYS * 86400)
     except signing.BadSignature:
-        return address_of(request)
+        return _line(address_of(request))
     mine = isinstance(told, list) and len(told) == 2 and (name is None or told[0] == _lower(name))
-    return f"{_KNOWN}{told[1]}"[:64] if mine else address_of(request)
+    return f"{_KNOWN}{told[1]}"[:64] if mine else _line(address_of(request))
 
 
 def remember(request: HttpRequest, response: Any, name: str) -> None:

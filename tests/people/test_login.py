@@ -179,6 +179,25 @@ def test_one_address_is_counted_once_however_it_is_written(rf, settings):
         assert limits.address_of(rf.get("/", HTTP_X_FORWARDED_FOR=said)) == "2001:db8::1"
 
 
+def test_a_whole_network_of_ipv6_is_one_place(client, settings, rf):
+    """Who has one address of it has 2⁶⁴: counted one by one no limit of an address would ever hold."""
+    settings.SANDBOX = False
+    for number in range(limits.PER_ADDRESS):
+        limits.failed(
+            f"name{number}", limits.origin_of(rf.get("/", HTTP_X_FORWARDED_FOR=f"2001:db8:0:1::{number:x}"), "x")
+        )
+    factories.person("operator", name="otto")
+
+    def status(address):
+        sent = {"username": "otto", "password": factories.PASSWORD}
+        return Client().post(LOGIN, sent, HTTP_X_FORWARDED_FOR=address).status_code
+
+    assert status("2001:db8:0:1:ffff::1") == 429 and status("2001:db8:0:2::1") == 302
+    request = rf.get("/", HTTP_X_FORWARDED_FOR="::ffff:192.0.2.7")
+    assert limits.origin_of(request, "x") == limits.address_of(request) == "192.0.2.7"
+    assert limits.address_of(rf.get("/", HTTP_X_FORWARDED_FOR="2001:db8:0:1::7")) == "2001:db8:0:1::7", "as it is told"
+
+
 def test_a_made_up_header_does_not_switch_the_limits_off(client, settings):
     factories.person("operator", name="otto")
     settings.SANDBOX = False
