@@ -19,6 +19,7 @@ from healthboard.cases import report, statistics
 from healthboard.cases.models import Case, Decision
 from healthboard.fleet import foreign
 from healthboard.people import access
+from healthboard.policies.visible import visible
 from healthboard.refusals import Invalid, NotFound
 
 router = Router(tags=["record"], throttle=[Throttle()])
@@ -56,7 +57,9 @@ def audit(
     told = {"who": who, "verb": verb, "instance": instance, "case": case, "repair": repair, "pool": pool,
             "since": _moment("since", since), "until": _moment("until", until)}  # fmt: skip
     params = {name: str(value) for name, value in told.items() if value is not None}
-    rows = audited.rows(params, request.auth, access.within(request.auth, Case.objects.all()))
+    see = access.seeing(request.auth)
+    policies = visible(see).values_list("pk", flat=True)
+    rows = audited.rows(params, request.auth, see(Case.objects.all()), policies)
     return page(request, rows, audited.as_dict, "audit", after, limit, format, more.AuditItem)
 
 

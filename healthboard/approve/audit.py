@@ -11,13 +11,15 @@ from healthboard.cases.models import Case
 from healthboard.exports import FORMATS, stream
 from healthboard.fleet import foreign
 from healthboard.people import access
+from healthboard.policies.visible import visible
 
 
 @pages.page
 def audit(request: HttpRequest) -> HttpResponseBase:
     params = {name: request.GET.get(name, "").replace("\0", "").strip()[:200] for name in queries.FILTERS}
     see = access.seeing(request.user)
-    found = queries.rows(params, request.user, see(Case.objects.all()))
+    policies = visible(see).values_list("pk", flat=True)
+    found = queries.rows(params, request.user, see(Case.objects.all()), policies)
     if (kind := request.GET.get("format")) in FORMATS:
         return stream("audit", queries.COLUMNS, map(queries.as_dict, queries.each(found)), kind, see)
     after = pages.unpack(request.GET.get("after", ""), 1)

@@ -23,7 +23,7 @@ class AuditRowAdmin(ReadOnly):
     ordering = ("-pk",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AuditRow]:
-        """As the page of the record shows it to this person."""
+        """As the page of the record shows it to this person, but for the rows of policies, whose pages are beside this one."""
         cases = access.within(request.user, apps.get_model("cases", "Case")._default_manager.all())
         return queries.within(request.user, super().get_queryset(request), cases)
 

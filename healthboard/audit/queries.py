@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -19,10 +19,13 @@ _PART = 2_000
 _OF_SOMEWHERE = Q(verb__startswith="breaker.") | Q(verb__startswith="pause.") & ~Q(summary__startswith="fleet ")
 
 
-def within(user: Any, found: QuerySet[AuditRow], cases: QuerySet) -> QuerySet[AuditRow]:
+def within(
+    user: Any, found: QuerySet[AuditRow], cases: QuerySet, policies: Iterable[int] = ()
+) -> QuerySet[AuditRow]:  # fmt: skip
     """The rows that the person may see, by a token no more than in its place: of no place, of a place that a grant
-    covers, or of a group case among `cases`, which are those that the person sees."""
-    where = Q(account="") & ~_OF_SOMEWHERE & (Q(case_id=None) | Q(case_id__in=cases.values("pk")))
+    covers, or of a group case among `cases`, which are those that the person sees. Of policies, whose rows have no
+    place either, those that the person sees; they are asked for only where that is not all."""
+    places = Q(pk__in=[])
     for grant in access.grants_of(user):
         part = Q()
         if grant.account_id:
@@ -33,14 +36,18 @@ def within(user: Any, found: QuerySet[AuditRow], cases: QuerySet) -> QuerySet[Au
             part &= Q(instance__in=Instance.objects.filter(pool__name=grant.pool).values("instance_id"))
         if not part:
             return found
-        where |= part
-    return found.filter(where)
+        places |= part
+    placeless = Q(account="") & ~_OF_SOMEWHERE & (Q(case_id=None) | Q(case_id__in=cases.values("pk")))
+    placeless &= ~Q(verb__startswith="policy.") | Q(subject__in=[f"policy:{pk}" for pk in policies])
+    return found.filter(placeless | places)
 
 
-def rows(params: dict[str, str], user: Any, cases: QuerySet) -> QuerySet[AuditRow]:
-    """`who` and `verb` match a part; `pool` is a name: rows of its instances and of its cases, among `cases` that the
+def rows(
+    params: dict[str, str], user: Any, cases: QuerySet, policies: Iterable[int] = ()
+) -> QuerySet[AuditRow]:  # fmt: skip
+    """As `within`. `who` and `verb` match a part; `pool` is a name: rows of its instances and of its cases, among `cases` that the
     person sees; `since` and `until` are days or minutes (UTC, both included). A bad value is left out."""
-    found = within(user, AuditRow.objects.select_related("seal").order_by("-pk"), cases)
+    found = within(user, AuditRow.objects.select_related("seal").order_by("-pk"), cases, policies)
     if params.get("who"):
         found = found.filter(actor__icontains=params["who"])
     if params.get("verb"):

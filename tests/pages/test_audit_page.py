@@ -13,6 +13,8 @@ import pytest
 from healthboard import spans
 from healthboard.audit import queries
 from healthboard.audit.models import AuditRow
+from healthboard.policies import versions
+from healthboard.policies.models import Policy
 from tests import factories as make
 
 
@@ -67,6 +69,25 @@ def test_a_group_case_of_elsewhere_is_not_told(home, log_in):
     assert theirs.pk not in {row.case_id for row in client.get("/audit/").context["rows"]}
     assert str(theirs.pk) not in {row["case"] for row in _csv(client.get("/audit/?format=csv"))}
     assert theirs.pk in {row.case_id for row in log_in("viewer").get("/audit/").context["rows"]}
+
+
+def test_policies_of_elsewhere_are_not_told_either(home, log_in):
+    """Their names and the reasons for a change say what goes on there; each page of theirs hides them."""
+    make.pool("infer")
+    by = make.actor(make.person("admin"))
+    for name, match in (
+        ("night", {"pool": "train"}),
+        ("secret plan", {"pool": "infer"}),
+        ("wide", {"workload": "llm"}),
+    ):
+        versions.save(Policy(name=name, settings={"undo_s": 60}, **match), actor=by, reason="why")
+    client = log_in("viewer", account=home.account, pool="train")
+    told = [row.summary for row in client.get("/audit/").context["rows"]]
+    assert sorted(told) == ["night v1: why", "wide v1: why"]
+    assert "secret plan" not in _sent(client.get("/audit/?format=csv"))
+    asked = client.get("/api/v1/audit").json()["items"]
+    assert sorted(row["summary"] for row in asked) == sorted(told)
+    assert len(log_in("viewer").get("/audit/").context["rows"]) == 3
 
 
 def test_a_breaker_or_pause_of_the_first_release_is_read_by_who_sees_everything(home, log_in):
