@@ -33,7 +33,7 @@ from workers.verify import carry
 #: calls that change something, as the sandbox logs them
 CHANGING = invariants.CHANGING
 SPEED = 30.0
-COLLECT_S, EVENTS_S, LOOK_S, BREADTH_S = 5.0, 15.0, 10.0, 10.0
+COLLECT_S, EVENTS_S, LOOK_S, BREADTH_S = 8.0, 15.0, 10.0, 10.0
 #: what a healthy node waits longer between reports: bystanders only take time
 QUIET_S = 12.0
 #: what passes between collecting and reading: what is read at the very time of its evidence is read once more
@@ -79,6 +79,7 @@ class Drive:
         self.due = {"collect": 0.0, "events": 0.0, "look": 0.0, "breadth": 0.0}
         self.hands: list[Callable[[], Any]] = []  # what others do, asked at every step
         self.working = True  # repairs are carried on
+        self.watching = False  # what is told is stored, and nothing follows from it yet
         self.one_pass: Callable[[], None] = lambda: None  # from then on a claim takes one step at most
         self._set()
 
@@ -87,7 +88,10 @@ class Drive:
         Switch.objects.create(acting=True, changed_at=clock.now(), changed_by="test")
         ensure_default()
         self.account = Account.objects.get_or_create(account_id=ACCOUNT)[0]
-        self.steps(3, COLLECT_S)
+        self.watching = True
+        self.steps(2, 5.0)
+        self.watching = False
+        self.step(5.0)  # two rounds in all, and time for each node to have reported
 
     # --- time
 
@@ -108,6 +112,8 @@ class Drive:
         self.report()
         self.fleet.clock.offset += BEAT_S
         self._set()
+        if self.watching:
+            return
         instance.read_due()
         if self._turn("look", LOOK_S):
             time.pass_over()
@@ -121,7 +127,7 @@ class Drive:
         for _ in range(count):
             self.step(seconds)
 
-    def until(self, happened: Callable[[], Any], within: float = 200, seconds: float = 1.0) -> Any:
+    def until(self, happened: Callable[[], Any], within: float = 200, seconds: float = 2.0) -> Any:
         end = self.offset + within
         while not (found := happened()):
             assert self.offset < end, f"not within {within} s: {self.said()}"
@@ -205,7 +211,7 @@ class Drive:
     def opened(self, machine: Machine, within: float = 40) -> Case:
         return self.until(lambda: self.case(machine), within)
 
-    def repaired(self, machine: Machine, within: float = 400, seconds: float = 2.0) -> Repair:
+    def repaired(self, machine: Machine, within: float = 400, seconds: float = 3.0) -> Repair:
         """Until its repair has ended and was carried back."""
 
         def over() -> Repair | None:
@@ -220,11 +226,11 @@ class Drive:
             assert found is None or found.closed_at is None, f"it ended: {found.outcome} {found.outcome_why}"
             return found if found is not None and found.state == "ASKING" else None
 
-        return self.until(asks, within, 2.0)
+        return self.until(asks, within, 3.0)
 
     def at_step(self, machine: Machine, name: str, within: float = 300) -> Repair:
         """Until its repair stands at the step `name`, not yet taken or waiting within it."""
-        return self.until(lambda: (r := self.repair(machine)) is not None and r.step == name and r, within)
+        return self.until(lambda: (r := self.repair(machine)) is not None and r.step == name and r, within, 1.0)
 
     def decide(self, case: Case, kind: str = "approve", *, by: Actor | None = None, **more: Any):
         from healthboard.cases.answers import decide

@@ -19,7 +19,7 @@ def test_a_repair_that_is_scheduled_waits_while_spot_takes_the_machine_back(driv
     drive.inject(one, "EC2_SPOT_INTERRUPTION")
     drive.due["events"] = 0.0
     drive.until(lambda: (r := drive.repair(one)) is not None and "goes away by itself" in r.why_waiting, within=60)
-    drive.steps(20)
+    drive.steps(10, 2)
     assert not drive.calls(one)
     HealthEvent.objects.filter(code="EC2_SPOT_INTERRUPTION").update(at=clock.now() - timedelta(hours=1))  # not taken
     drive.until(lambda: drive.calls(one), within=60)

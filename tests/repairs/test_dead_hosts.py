@@ -50,7 +50,7 @@ def test_a_dead_host_asks_by_default(solo):
     machine, _ = busy(solo)
     solo.inject(machine, "EC2_SYSTEM_IMPAIRED")
     case = solo.opened(machine)
-    solo.steps(30)
+    solo.steps(15, 2)
     case.refresh_from_db()
     assert (case.state, case.mode) == ("WAITING", "ask") and not solo.calls()
 

@@ -36,7 +36,7 @@ def test_each_code_leads_to_what_its_row_says(everything):
     machines = dict(zip(FAULTS, everything.fleet.pool("solo"), strict=True))
     for code, machine in machines.items():
         everything.inject(machine, code, 3 if FAULTS[code].on_gpu else None)
-    everything.steps(50)
+    everything.steps(25, 2)
     wrong = {}
     for code, machine in machines.items():
         if (found := _outcome(machine.id)) != (wanted := _wanted(code)):

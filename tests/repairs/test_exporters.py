@@ -15,9 +15,10 @@ def solo(db, drives):
     """Three machines of a launch template, whose exporters are read as often as AWS is."""
     made = drives("solo=template:3")
     made.fleet.engine.exporters.start()
+    made.due["exporters"] = 0.0
 
     def scrape():
-        if made.offset % 10 == 0:
+        if made._turn("exporters", 10.0):
             made.fleet.engine.exporters.look()
             Source.objects.filter(name="dcgm").update(attempted_at=None)
             exporters.collect(store.account_of(made.account.account_id), REGION)

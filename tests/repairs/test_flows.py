@@ -142,7 +142,7 @@ def test_a_plain_instance_is_never_relaunched_but_relocated_by_a_person(solo):
     serials = {g["uuid"] for g in machine.gpus}
     solo.inject(machine, "XID_79", 2)
     case = solo.opened(machine)
-    solo.steps(20)
+    solo.steps(10, 2)
     case.refresh_from_db()
     assert (case.state, solo.repair(machine)) == ("WAITING", None)
     solo.decide(case, "override", action="RELOCATE", reason="another host")

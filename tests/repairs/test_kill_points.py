@@ -79,7 +79,7 @@ def test_stopped_after_a_kill_around_the_launch_nothing_of_ours_is_left(drives, 
     ask_stop(drive.repair(machine).pk, actor=person("operator"))
     repair = drive.repaired(machine)
     assert repair.state == "CANCELLED", drive.said()
-    drive.steps(10)
+    drive.steps(5, 2)
     world = drive.fleet.world
     assert sorted(i.state for i in world.instances.values() if i.state != "terminated") == ["running"] * 3
     assert drive.fleet.container(machine).status == "ACTIVE"

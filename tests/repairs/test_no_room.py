@@ -44,7 +44,7 @@ def test_without_room_in_the_group_nothing_is_drained(train, hinder):
     assert not train.calls()
     case = train.case(machine)
     assert case.state == "WAITING" and case.why_waiting == repair.outcome_why and repair.outcome_why
-    train.steps(20)
+    train.steps(10, 2)
     assert train.repair(machine).pk == repair.pk  # not tried again by itself
     train.sound()
 

@@ -126,13 +126,13 @@ def test_a_pause_tag_is_read_before_every_step_even_of_an_undo(db, drives):
     drive, machine = at(drives, "solo", "XID_79", "replacement")
     before = drive.calls()
     machine.tags = {**machine.tags, "healthboard:pause": "yes"}
-    drive.steps(40)
+    drive.steps(20, 2)
     repair = drive.repair(machine)
     assert "pause" in repair.why_waiting and drive.calls() == before and machine.state == "running"
     from healthboard.repairs.lifecycle import ask_stop
 
     ask_stop(repair.pk, actor=person("operator"))
-    drive.steps(10)
+    drive.steps(5, 2)
     assert drive.calls() == before
     machine.tags = {k: v for k, v in machine.tags.items() if k != "healthboard:pause"}
     assert drive.repaired(machine).state == "CANCELLED"
@@ -158,7 +158,7 @@ def test_the_stop_switch_at_any_step_stops_every_later_call(db, drives, step):
     drive, machine = at(drives, pool, "XID_79", step)
     brakes.stop(person("operator"), "look first")
     before = drive.calls()
-    drive.steps(25)
+    drive.steps(13, 2)
     assert drive.calls() == before and "stop switch" in drive.repair(machine).why_waiting.lower()
     brakes.resume(person("admin"), "fine")
     assert drive.repaired(machine).outcome == "REPLACED"
@@ -171,7 +171,7 @@ def test_blind_sources_hold_what_is_scheduled(db, drives):
     drive.inject(machine, "XID_79", 0)
     drive.until(lambda: drive.repair(machine), 40)
     drive.fleet.engine.sandbox.set_mode("off")
-    drive.steps(40)
+    drive.steps(20, 2)
     assert drive.repair(machine).state == "SCHEDULED" and not drive.calls()
     drive.fleet.engine.sandbox.set_mode("ok")
     assert drive.repaired(machine).outcome == "REPLACED"

@@ -53,7 +53,7 @@ def test_stopped_at_a_step_everything_is_as_before(db, drives, code, pool, step)
     restored(drive, machine, pool)
     case = drive.case(machine)
     assert case.state == "WAITING"
-    drive.steps(15)
+    drive.steps(8, 2)
     assert drive.repair(machine).pk == repair.pk, "after a person's stop nothing starts by itself again"
 
 
@@ -63,9 +63,9 @@ def test_an_undo_in_its_window_makes_no_call_at_all(db, drives):
     drive.inject(machine, "XID_119", 0)
     case = drive.opened(machine)
     drive.decide(case, action="")
-    drive.steps(10)
+    drive.steps(5, 2)
     undo(case.pk, actor=person("operator"))
-    drive.steps(40)
+    drive.steps(20, 2)
     assert not drive.calls()
     case.refresh_from_db()
     assert case.state == "WAITING"
