@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
 
+from healthboard import clock
+from healthboard.people.web import AUTH_AT
 from tests.factories import PASSWORD
 
 
@@ -38,10 +43,11 @@ def scene(transactional_db) -> dict:
 
 @pytest.fixture
 def visit(chromium, live_server) -> Iterator[Callable]:
-    """`visit("operator", **context options)` logs in and returns a page; its `complaints` must be empty at the end."""
+    """`visit("operator", "/fleet/", **context options)` returns a page there, after a log-in whose form is only filled in
+    `by_form`: it costs as much as two pages. The page's `complaints` must be empty at the end."""
     opened = []
 
-    def log_in(name: str, **options):
+    def log_in(name: str, address: str = "/", *, by_form: bool = False, **options):
         context = chromium.new_context(
             base_url=live_server.url, **{"viewport": {"width": 1440, "height": 900}, **options}
         )
@@ -51,11 +57,21 @@ def visit(chromium, live_server) -> Iterator[Callable]:
         page.complaints = []
         page.on("console", lambda m: page.complaints.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.goto("/accounts/login/")
-        page.fill("#id_username", name)
-        page.fill("#id_password", PASSWORD)
-        page.click("button.do")
-        page.wait_for_url("**/")
+        if by_form:
+            page.goto(f"/accounts/login/?next={address}")
+            page.fill("#id_username", name)
+            page.fill("#id_password", PASSWORD)
+            page.click("button.do")
+            page.wait_for_url(f"**{address}")
+        else:
+            client = Client()
+            client.force_login(User.objects.get(username=name))
+            session = client.session
+            session[AUTH_AT] = clock.now().isoformat()
+            session.save()
+            name = settings.SESSION_COOKIE_NAME
+            context.add_cookies([{"name": name, "value": session.session_key, "url": live_server.url}])
+            page.goto(address)
         opened.append((context, page))
         return page
 

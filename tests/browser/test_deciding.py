@@ -24,7 +24,7 @@ def _only(scene, name: str = "case") -> Case:
 
 def test_from_the_inbox_to_approved_in_three_keys(scene, visit):
     case = _only(scene)
-    page = visit("operator")
+    page = visit("operator", by_form=True)
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/cases/{case.pk}/")
     page.keyboard.press("a")
@@ -54,8 +54,7 @@ def test_on_a_phone_it_is_approved_by_taps_without_a_look_sideways(scene, visit)
 
 def test_undo_in_its_window_takes_it_back(scene, visit):
     case = _only(scene)
-    page = visit("operator")
-    page.goto(f"/cases/{case.pk}/")
+    page = visit("operator", f"/cases/{case.pk}/")
     page.keyboard.press("a")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Undo").click()
@@ -66,8 +65,7 @@ def test_undo_in_its_window_takes_it_back(scene, visit):
 
 
 def test_a_dialog_closes_on_escape_and_gives_the_focus_back(scene, visit):
-    page = visit("operator")
-    page.goto(f"/cases/{scene['case'].pk}/")
+    page = visit("operator", f"/cases/{scene['case'].pk}/")
     page.get_by_role("link", name=re.compile("^Override")).click()
     expect(page.locator("#dialog-override")).to_be_visible()
     page.keyboard.press("Escape")
@@ -86,8 +84,7 @@ def test_keys_can_be_switched_off(scene, visit):
 
 def test_a_plan_that_changed_is_refused_and_shows_what_changed(scene, visit):
     case = _only(scene)
-    page = visit("operator")
-    page.goto(f"/cases/{case.pk}/")
+    page = visit("operator", f"/cases/{case.pk}/")
     page.keyboard.press("a")
     plan = {**case.plan, "changed": [{"version": 2, "what": ["verdict AMBIGUOUS → HARDWARE"]}]}
     Case.objects.filter(pk=case.pk).update(plan_version=2, plan=plan)
@@ -103,9 +100,8 @@ def test_a_plan_that_changed_is_refused_and_shows_what_changed(scene, visit):
 
 def test_of_two_operators_one_wins_and_the_other_learns_who(scene, visit):
     case = _only(scene)
-    first, second = visit("operator"), visit("approver")
+    first, second = visit("operator", f"/cases/{case.pk}/"), visit("approver", f"/cases/{case.pk}/")
     for page in (first, second):
-        page.goto(f"/cases/{case.pk}/")
         page.keyboard.press("a")
     first.keyboard.press("Enter")
     expect(first.locator(".undo")).to_be_visible()
@@ -117,8 +113,7 @@ def test_of_two_operators_one_wins_and_the_other_learns_who(scene, visit):
 @pytest.mark.parametrize("kind", ["approve", "override", "dismiss", "snooze"])
 def test_each_answer_works_without_scripts(scene, visit, kind):
     case = _only(scene)
-    page = visit("operator", java_script_enabled=False)
-    page.goto(f"/cases/{case.pk}/")
+    page = visit("operator", f"/cases/{case.pk}/", java_script_enabled=False)
     page.locator(f'a[href$="/answer/{kind}/"]').first.click()
     if kind == "override":
         page.get_by_label("Run diagnostics").check()
@@ -157,8 +152,7 @@ def test_override_dismiss_and_snooze_by_keys_alone_and_none_without_its_reason(s
 
 def test_a_question_that_expires_says_so_by_itself_and_nothing_is_done(scene, visit):
     case = _only(scene)
-    page = visit("operator")
-    page.goto(f"/cases/{case.pk}/")
+    page = visit("operator", f"/cases/{case.pk}/")
     expect(page.locator(".chips")).to_contain_text("expires in")
     Case.objects.filter(pk=case.pk).update(expires_at=clock.now())
     assert ends.expire(case.pk)
@@ -188,8 +182,7 @@ def test_several_like_cases_are_approved_at_once_and_a_changed_one_is_refused(sc
 
 
 def test_the_stop_switch_is_thrown_in_one_form_and_shown_on_every_page(scene, visit):
-    page = visit("operator")
-    page.goto("/system/")
+    page = visit("operator", "/system/")
     page.locator("#stop-why").fill("too many at once")
     page.get_by_role("button", name="Stop everything").click()
     expect(page.locator(".notices .bad").first).to_contain_text("too many at once")
@@ -201,8 +194,7 @@ def test_the_stop_switch_is_thrown_in_one_form_and_shown_on_every_page(scene, vi
 
 
 def test_a_viewer_sees_why_each_button_is_off(scene, visit):
-    page = visit("viewer")
-    page.goto(f"/cases/{scene['case'].pk}/")
+    page = visit("viewer", f"/cases/{scene['case'].pk}/")
     approve = page.locator(".answers .button").first
     expect(approve).to_have_attribute("aria-disabled", "true")
     expect(page.locator(".plan")).to_contain_text("takes the role operator")

@@ -50,8 +50,7 @@ def test_under_the_pointer_rows_stay_while_the_pill_counts_and_the_state_of_the_
 
 
 def test_what_has_the_focus_keeps_it_and_ages_alone_raise_no_pill(scene, visit):
-    page = visit("operator")
-    page.goto("/fleet/")
+    page = visit("operator", "/fleet/")
     tab = page.get_by_role("link", name="Watch")
     tab.focus()
     row = make.instance(zone="us-east-1f")
@@ -66,8 +65,7 @@ def test_what_has_the_focus_keeps_it_and_ages_alone_raise_no_pill(scene, visit):
 
 
 def test_an_open_dialog_is_not_swapped_away(scene, visit):
-    page = visit("operator")
-    page.goto(f"/cases/{scene['case'].pk}/")
+    page = visit("operator", f"/cases/{scene['case'].pk}/")
     page.keyboard.press("d")
     page.locator("#dialog-dismiss textarea").fill("half a sentence")
     make.audit("case.note", "something happened", by=make.actor(scene["people"]["admin"]), case_id=scene["case"].pk)
@@ -93,15 +91,13 @@ def test_a_dead_server_raises_the_stale_banner(scene, visit):
 
 
 def test_filters_push_an_address_that_shows_the_same_rows_to_others(scene, visit):
-    page = visit("operator")
-    page.goto("/fleet/")
+    page = visit("operator", "/fleet/")
     page.select_option("select[name=health]", "HARDWARE")
     page.wait_for_url("**/fleet/?health=HARDWARE**")
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(Case.objects.filter(instance__verdict="HARDWARE", instance__gone_at=None).count())
     ids = rows.evaluate_all("rows => rows.map(row => row.dataset.row)")
-    other = visit("viewer", java_script_enabled=False)
-    other.goto(page.url.replace(page.url.split("/fleet/")[0], ""))
+    other = visit("viewer", page.url.replace(page.url.split("/fleet/")[0], ""), java_script_enabled=False)
     assert [row.get_attribute("data-row") for row in other.locator("tbody tr").all()] == ids
 
 

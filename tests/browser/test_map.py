@@ -11,8 +11,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_arrows_move_between_cells_and_enter_opens(scene, visit):
-    page = visit("operator")
-    page.goto("/fleet/map/?group=pool")
+    page = visit("operator", "/fleet/map/?group=pool")
     cells = page.locator(".rack a")
     assert page.locator('.rack a[tabindex="0"]').count() == 1
     page.locator('.rack a[tabindex="0"]').focus()
