@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.loop.conftest import make_stack
+from tests.loop.conftest import make_stack, set_default_policy
 
 __all__ = ["make_stack"]
 pytestmark = pytest.mark.loop
@@ -16,8 +16,9 @@ READING = ("Describe", "List", "Get", "Assume")
 def test_a_repair_in_one_place_changes_nothing_in_the_others(make_stack):
     stack = make_stack(
         HEALTHBOARD_ACCOUNTS=",".join(ACCOUNTS), HEALTHBOARD_REGIONS=",".join(REGIONS),
-        HEALTHBOARD_SANDBOX_POOLS="train=group:3,solo=template:3",
+        HEALTHBOARD_SANDBOX_POOLS="train=group:2,solo=template:2",
     )  # fmt: skip
+    set_default_policy(stack, undo_s=2)  # no person is waited for
     here = {"account": ACCOUNTS[1], "region": REGIONS[1]}
     fleet = stack.fleet()
     assert {(i["account"], i["region"]) for i in fleet["instances"]} == {(a, r) for a in ACCOUNTS for r in REGIONS}
@@ -41,5 +42,5 @@ def test_a_repair_in_one_place_changes_nothing_in_the_others(make_stack):
     assert len([c for c in changing if c["operation"] == "RunInstances" and c["outcome"] == "ok"]) == 1
     for group in after["groups"]:
         if group["pool"] == "train":
-            assert (group["desired"], group["in_service"], group["standby"]) == (3, 3, 0), group
+            assert (group["desired"], group["in_service"], group["standby"]) == (2, 2, 0), group
     assert {i for c in stack.cases() for i in c["instances"]} == {solo, member}
