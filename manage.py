@@ -19,6 +19,10 @@ def main() -> None:
         from healthboard.diagnosis.explain_cli import main as explain
 
         sys.exit(explain(sys.argv[2:]))
+    if sys.argv[1:] == ["sandbox_serve"]:  # nor does the sandbox, which plays AWS and knows nothing of us
+        from healthboard.sandbox.server import main as serve
+
+        sys.exit(serve())
     from django.core.management import execute_from_command_line
 
     from healthboard.config import BadSetting

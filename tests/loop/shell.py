@@ -45,7 +45,7 @@ class Shell:
         answer = self.process.stdout.readline()
         assert answer, f"the shell ended with {self.process.wait(10)}: {code}"
         said, error = json.loads(answer)
-        assert not error, f"{code}\n{error}"
+        assert not error, f"{code}\n{said}\n{error}"
         return said.strip()
 
     def close(self) -> None:

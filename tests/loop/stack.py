@@ -131,7 +131,8 @@ class Stack:
 
     def token(self, user: str) -> str:
         if user not in self._tokens:
-            self._tokens[user] = self.manage("api-token", user).stdout.strip()
+            command = f"from django.core.management import call_command; call_command('api-token', {user!r})"
+            self._tokens[user] = self.shell(command)
         return self._tokens[user]
 
     def request(

@@ -28,6 +28,8 @@ LEAST_INTERVAL_S = 10.0
 #: of one that has just booted, for so long: it is waited for, and there are few of them at a time
 FRESH_INTERVAL_S, FRESH_S = 2.0, 30.0
 REPORTER_STARTS_S = 60
+#: the first word of all is spread over so long at most
+FIRST_S = 4.0
 
 
 @dataclass
@@ -81,7 +83,7 @@ class Crew:
 
     def node(self, world: World, instance: str) -> Node:
         return self.nodes.setdefault(
-            (*world.where, instance), Node(due=world.now() + random.random() * self.interval_s)
+            (*world.where, instance), Node(due=world.now() + random.random() * min(self.interval_s, FIRST_S))
         )
 
     def reporting(self, world: World, instance: Instance) -> bool:
