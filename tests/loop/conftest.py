@@ -23,7 +23,7 @@ def new_database(*, migrated: bool = False) -> str:
 
 
 #: time-outs of the policy are divided by the sandbox's speed too: on a busy machine they would end tests, not repairs
-PATIENT = {"launch_timeout_s": 9000, "drain_timeout_s": 9000}
+PATIENT = {"launch_timeout_s": 9000, "drain_timeout_s": 9000, "reboot_timeout_s": 9000}
 
 
 def set_default_policy(stack: Stack, **settings) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.loop
 
 @pytest.fixture(scope="module")
 def stack(make_stack):
-    made = make_stack()  # the whole fleet: ten of a smaller one would rightly be breadth
+    made = make_stack(speed=60)  # the whole fleet: ten of a smaller one would rightly be breadth
     set_default_policy(made, undo_s=2)
     return made
 
