@@ -56,7 +56,9 @@ class Child:
                 start_new_session=True, preexec_fn=_die_with_parent,
             )  # fmt: skip
         self.started = time.monotonic()
-        (config.run_dir() / f"{self.name}.pid").write_text(f"{self.process.pid}\n")
+        told = config.run_dir() / f"{self.name}.pid"
+        told.with_suffix(".pid.new").write_text(f"{self.process.pid}\n")
+        told.with_suffix(".pid.new").replace(told)  # whoever reads it meanwhile finds a whole number
 
 
 def _die_with_parent() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from healthboard.supervisor import Child
 from tests.services import spare_port
 
 pytestmark = pytest.mark.loop
@@ -126,3 +127,22 @@ def test_make_run_serves_prints_its_log_ins_mends_its_children_and_ends_on_both_
     os.killpg(second.process.pid, signal.SIGINT)  # Ctrl-C: the terminal tells its whole foreground group
     second.ended(pids)
     assert "Traceback" not in second.out.read_text()
+
+
+def test_a_pid_file_is_never_seen_half_written(tmp_path, monkeypatch):
+    """Whoever opens it while a child starts anew reads one number or the other."""
+    monkeypatch.setenv("HEALTHBOARD_HOME", str(tmp_path))
+    (tmp_path / "log").mkdir()
+    (tmp_path / "run").mkdir()
+    child = Child("web", ["true"])
+    path, seen = tmp_path / "run" / "web.pid", []
+    child.start(dict(os.environ))
+    seen.append(child.process)
+    with path.open() as opened_before:
+        child.start(dict(os.environ))
+        seen.append(child.process)
+        assert opened_before.read() == f"{seen[0].pid}\n"
+    assert path.read_text() == f"{seen[1].pid}\n"
+    assert [p.name for p in path.parent.iterdir()] == ["web.pid"]
+    for process in seen:
+        process.wait(10)
