@@ -14,7 +14,7 @@ from healthboard import clock
 from healthboard.fleet.models import Instance, Pool, serves
 from healthboard.people import access
 from healthboard.repairs.models import Occupancy, Repair
-from healthboard.repairs.states import OPEN, State
+from healthboard.repairs.states import OPEN
 
 #: what two people allow one repair: a unit more than may be out
 OVER = "over_budget"
@@ -172,21 +172,12 @@ def _over(repair: Repair, seen: Usage, running: Any, values: dict[str, Any]) -> 
     return ""
 
 
-def release(repair: Repair) -> None:
-    if Occupancy.objects.filter(Q(repair=repair), released_at=None).update(released_at=clock.now()):
-        _whose_turn(repair)
+def release(repair: Repair) -> bool:
+    """Whether it held a unit."""
+    return bool(Occupancy.objects.filter(Q(repair=repair), released_at=None).update(released_at=clock.now()))
 
 
-def give_back(repair: Repair) -> None:
-    """Of one that was put off before it changed anything: its unit was never out, and is taken anew when it starts."""
-    if Occupancy.objects.filter(repair=repair).delete()[0]:
-        _whose_turn(repair)
-
-
-def _whose_turn(repair: Repair) -> None:
-    """What waits in its pool is due at once, so that it need not ask again and again. Locked in one order by all."""
-    now = clock.now()
-    asleep = Q(next_at__gt=now) | Q(lease_until__gt=now)  # or about to be: who holds the claim finds it changed
-    waiting = Repair.objects.filter(asleep, pool=repair.pool_id, state=State.SCHEDULED, not_before__lte=now)
-    others = waiting.exclude(pk=repair.pk).select_for_update().order_by("pk").values_list("pk", flat=True)
-    Repair.objects.filter(pk__in=list(others)).update(next_at=now)
+def give_back(repair: Repair) -> bool:
+    """Of one that was put off before it changed anything: its unit was never out, and is taken anew when it starts.
+    Whether it held one."""
+    return bool(Occupancy.objects.filter(repair=repair).delete()[0])

@@ -174,7 +174,7 @@ def put_off(repair: Repair, why: str) -> None:
     _end(row, "SKIPPED", why)
     _move(row, State.SCHEDULED, actor=WORKER, why=why)
     Repair.objects.filter(pk=row.pk).update(step="")
-    budget.give_back(row)
+    _now_others(row, budget.give_back(row))
     repair.refresh_from_db()
 
 
@@ -326,7 +326,7 @@ def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
     row.facts = {**row.facts, "choices": choices, "agreed": []}
     if row.state == State.RUNNING and not opening.touched(row):
         row.facts |= opening.counting(row, True)
-        budget.give_back(row)
+        _now_others(row, budget.give_back(row))
     row.why_waiting = why
     row.save(update_fields=["facts", "why_waiting"])
     _move(row, State.ASKING, actor=WORKER, why=why)
@@ -361,7 +361,7 @@ def finish(repair: Repair, state: State, outcome: str, why: str, *, actor: Actor
     row.lease_until, row.lease_owner = None, ""
     row.save(update_fields=["outcome", "outcome_why", "why_waiting", "closed_at", "lease_until", "lease_owner"])
     _move(row, state, actor=actor, why=f"{outcome}: {why}")
-    budget.release(row)
+    _now_others(row, budget.release(row))
     if not _case_of(row):  # what has a case is told with it
         outbox.follow(
             thread(row),
@@ -412,7 +412,7 @@ def cancel_scheduled(repair_id: int, *, actor: Actor, why: str) -> bool:
     )
     row.refresh_from_db()
     _move(row, State.CANCELLED, actor=actor, why=why)
-    budget.release(row)
+    _now_others(row, budget.release(row))
     return True
 
 
@@ -520,6 +520,18 @@ def _move(row: Repair, to: State, *, actor: Actor, why: str) -> None:
         raise LostFence
     _audit(row, f"repair.{to.lower()}", why, actor, before=row.state, after=str(to))
     row.state = to
+
+
+def _now_others(row: Repair, freed: bool) -> None:
+    """A unit of the budget was given back: what waits in its pool is due at once, so that it need not ask again and again.
+    Locked in one order by all."""
+    if not freed:
+        return
+    now = clock.now()
+    asleep = Q(next_at__gt=now) | Q(lease_until__gt=now)  # or about to be: who holds the claim finds it changed
+    waiting = Repair.objects.filter(asleep, pool=row.pool_id, state=State.SCHEDULED, not_before__lte=now)
+    others = waiting.exclude(pk=row.pk).select_for_update().order_by("pk").values_list("pk", flat=True)
+    Repair.objects.filter(pk__in=list(others)).update(next_at=now)
 
 
 def _begin(row: Repair, name: str, *, after: Step | None = None) -> None:
