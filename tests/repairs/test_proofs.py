@@ -218,8 +218,10 @@ def test_our_surplus_launch_is_not_ended_while_tasks_may_run_on_it(db, drives):
     for step in (undo.undo_surplus, undo.undo_launch):
         waits(step, "shows with its next full round")
     rows.update(container_arn=arn)
+    drive.fleet.container(drive.fleet.world.instances[new]).status = "DRAINING"
     drive.rules({"operation": "DescribeContainerInstances", "do": "fields", "fields": ["runningTasksCount"]})
-    waits(undo.undo_launch, "? tasks")
+    for step in (undo.undo_surplus, undo.undo_launch):
+        waits(step, "? tasks still have to leave")
     drive.rules()
     rows.update(container_arn="")
     drive.collect()

@@ -168,3 +168,24 @@ def test_back_in_service_a_silent_node_counts_as_silent_again(db, drives):
     ask_stop(drive.repair(machine).pk, actor=person("operator"))
     drive.repaired(machine)
     assert not Head.objects.filter(instance__instance_id=machine.id, ended_by_us=True).exists()
+
+
+def test_what_registers_after_it_was_found_unknown_to_ecs_is_drained_before_it_is_ended(db, drives):
+    """Between the two steps that remove our launch its agent may start, and ECS gives it tasks."""
+    drive = drives(POOLS["solo"])
+    drive.one_pass()
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "replacement")
+    new = drive.fleet.world.instances[drive.repair(machine).replacement.instance_id]
+    drive.until(lambda: new.agent_at is not None, 100, 0.5)
+    new.agent_at += 10_000
+    ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    drive.at_step(machine, "undo_launch")
+    assert not drive.calls(new)[DRAIN], "nothing to drain yet"
+    new.agent_at = drive.fleet.clock()
+    drive.until(lambda: new.id in drive.fleet.world.container_of and drive.fleet.running(new), 60, 0.5)
+    repair = drive.repaired(machine)
+    assert repair.state == "CANCELLED", drive.said()
+    assert drive.calls(new) == {"RunInstances": 1, DRAIN: 1, "TerminateInstances": 1}
+    restored(drive, machine, "solo")

@@ -63,14 +63,23 @@ def undo_surplus(run: Run) -> Result:
     look = look_at(new)
     if look.gone:
         return Done(f"{new} is gone already")
+    return _emptied(run, new, look) or Done(
+        f"{new} is {'not registered with ECS' if look.container is None else 'empty'}"
+    )
+
+
+def _emptied(run: Run, new: Instance, look: Look) -> Result | None:
+    """What has to be done or waited for until nothing runs on our surplus and nothing will: None where ECS does not know
+    it, or has drained it."""
     if look.container is None:
-        return _may_register(run, new) or Done(f"{new} is not registered with ECS")
-    if look.ecs_status == "DRAINING" and look.tasks == 0:
-        return Done(f"{new} is empty")
+        return _may_register(run, new)
     if look.ecs_status == "DRAINING":
+        if look.tasks == 0:
+            return None
+        left = f"{'?' if look.tasks is None else look.tasks} tasks"
         if run.late("drain_timeout_s", 1800):
-            return Ask(f"{look.tasks} tasks stay on our surplus instance {new}.", (_AGAIN, _LEAVE))
-        return Wait(5, f"{look.tasks} tasks still have to leave {new}")
+            return Ask(f"{left} stay on our surplus instance {new}.", (_AGAIN, _LEAVE))
+        return Wait(5, f"{left} still have to leave {new}")
     request = {
         "cluster": new.cluster.name,
         "containerInstances": [new.container_arn],
@@ -96,10 +105,8 @@ def undo_launch(run: Run) -> Result:
     ours = run.calls(operation, target=new.instance_id)
     if run.settling(ours):
         return Wait(3, f"ending {new}")
-    if look.container is None and (unsure := _may_register(run, new)):
-        return unsure
-    if look.container is not None and look.tasks != 0:
-        return Wait(5, f"{'?' if look.tasks is None else look.tasks} tasks are on {new} again")
+    if unready := _emptied(run, new, look):  # it may have registered with ECS, and taken tasks, since the step before
+        return unready
     if len(ours) >= TRIES:
         return Ask(f"Our surplus instance {new} cannot be ended.", (_AGAIN, _LEAVE))
     if in_group:
