@@ -190,6 +190,7 @@ class Supervisor:
                 continue
             if not child.again_at:
                 print(f"{child.name} ended ({child.process.returncode}); starting it again", flush=True)
+                _signal(child, signal.SIGKILL, group=True)  # what it started holds its port, or its queue, no longer
                 child.again_at = now + child.delay
                 child.delay = min(child.delay * 2, LAST_DELAY)
             elif now >= child.again_at:

@@ -39,6 +39,15 @@ def reports(request: HttpRequest) -> JsonResponse:
     try:
         body = body_of(request)
         instance = node_of(request)
+        if wait := node_intake.rows.empty(instance.pk):
+            raise Refused(
+                429,
+                "too much history",
+                f"nearly every reading of this node turns over with each report: the next one is taken in {wait} s. Look "
+                "at the machine; what it reports can hardly be so",
+                instance=instance,
+                Retry_After=str(wait),
+            )
         report = parsed(Report, body)
         if report.instance_id not in (None, "", instance.instance_id):
             raise Refused(

@@ -33,6 +33,9 @@ SEEN_EVERY_S = 10.0
 BURST_SIZE, PER_SECOND = 120.0, 1.0
 #: flight recordings of one node that are kept of a day: each may have as many bytes as a report
 RECORDINGS = 48
+#: rows of history that one node may fill at once, and a second after that: a machine whose every reading is told anew at
+#: its boot takes some hundred, one that flaps a few with each report
+ROWS_AT_ONCE, ROWS_PER_SECOND = 20_000.0, 1.0
 
 
 class TooFarAhead(ValueError):
@@ -40,7 +43,8 @@ class TooFarAhead(ValueError):
 
 
 class Limiter:
-    """A bucket per key in this process's memory: `size` at once, `rate` a second after that."""
+    """A bucket per key in this process's memory: `size` at once, `rate` a second after that. What is known only
+    afterwards is `spent`, and may leave a debt."""
 
     def __init__(self, size: float, rate: float, tick: Callable[[], float] = time.monotonic) -> None:
         self.size, self.rate, self.tick = size, rate, tick
@@ -51,15 +55,34 @@ class Limiter:
         """0 if there is room, else seconds until there is."""
         now = self.tick()
         with self.lock:
-            left, at = self.buckets.get(key, (self.size, now))
-            left = min(self.size, left + (now - at) * self.rate)
+            left = self._left(key, now)
             if left < 1:
                 self.buckets[key] = (left, now)
-                return max(1, round((1 - left) / self.rate))
-            self.buckets[key] = (left - 1, now)
-            if len(self.buckets) > 50_000:
-                self.buckets.clear()
+                return self._seconds(left)
+            self._keep(key, left - 1, now)
         return 0
+
+    def empty(self, key: int) -> int:
+        """As `wait`, taking nothing."""
+        left = self._left(key, self.tick())
+        return self._seconds(left) if left < 1 else 0
+
+    def spent(self, key: int, units: int) -> None:
+        now = self.tick()
+        with self.lock:
+            self._keep(key, self._left(key, now) - units, now)
+
+    def _left(self, key: int, now: float) -> float:
+        left, at = self.buckets.get(key, (self.size, now))
+        return min(self.size, left + (now - at) * self.rate)
+
+    def _seconds(self, left: float) -> int:
+        return max(1, round((1 - left) / self.rate))
+
+    def _keep(self, key: int, left: float, now: float) -> None:
+        self.buckets[key] = (left, now)
+        if len(self.buckets) > 50_000:
+            self.buckets.clear()
 
 
 class Every:
@@ -81,6 +104,7 @@ class Every:
 
 limiter = Limiter(BURST_SIZE, PER_SECOND)
 limited = limiter.wait
+rows = Limiter(ROWS_AT_ONCE, ROWS_PER_SECOND)
 _measure = Every(MEASURE_EVERY_S)
 _seen = Every(SEEN_EVERY_S)
 _heard = Every(LEAST_INTERVAL_S)
@@ -120,8 +144,11 @@ def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[s
         outcome = record.record_many(channel, at, [item])[instance.pk]
         if outcome.duplicate:
             return {"accepted": True, "duplicate": True, "requests": [], "interval_s": interval_s()}
+        made = outcome.rows
         if outcome.changed or measure:
-            gpus.sync(instance, told.gpus, received)
+            made += gpus.sync(instance, told.gpus, received)
+        if made:
+            rows.spent(instance.pk, made)
         _update(instance, report, told, received)
         _results(instance, report, received)
         _recorder(instance, report, received)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import F, Q
 
@@ -24,10 +25,17 @@ MORE = 2_000_000_000
 _Key = tuple[int, str, str, str, str, bool]
 
 
-def store(channel: str, told: list[tuple[Instance, list[Event]]]) -> set[int]:
-    """Write what is new; gives the pks of the instances that have news which may be acted on."""
+class Stored(NamedTuple):
+    """By instance pk: those that have news which may be acted on, and how many rows were made."""
+
+    news: set[int]
+    made: Counter[int]
+
+
+def store(channel: str, told: list[tuple[Instance, list[Event]]]) -> Stored:
+    """Write what is new."""
     if not told:
-        return set()
+        return Stored(set(), Counter())
     received = clock.now()
     known_ids = _known_ids(told)
     recent = _recent(told)
@@ -59,7 +67,7 @@ def store(channel: str, told: list[tuple[Instance, list[Event]]]) -> set[int]:
                 touched.add(instance.pk)
     HealthEvent.objects.bulk_create(created, batch_size=500)
     HealthEvent.objects.bulk_update(updated.values(), ["count", "at", "last_at"], batch_size=500)
-    return touched
+    return Stored(touched, Counter(row.instance_id for row in created))
 
 
 def set_aside(since: datetime, now: datetime) -> int:

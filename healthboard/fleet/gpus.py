@@ -18,8 +18,8 @@ def identity(facts: Sequence[GpuFact]) -> list[list[Any]]:
     return [[f.index, f.uuid, f.serial, f.name, f.pci, f.status] for f in facts]
 
 
-def sync(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> None:
-    """Bring the rows of this instance's GPUs up to date. Call inside a transaction.
+def sync(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> int:
+    """Bring the rows of this instance's GPUs up to date; gives how many are new. Call inside a transaction.
 
     A GPU that is no longer told stays as missing, unless all that are expected are there without it: then the hardware
     was exchanged and the old one belongs to nobody. A UUID that another live machine reports is left to that one.
@@ -63,6 +63,7 @@ def sync(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> None:
     Gpu.objects.bulk_create(made, ignore_conflicts=True)
     if columns:  # mostly the measurements alone: a column that nothing changed costs as much as one that something did
         Gpu.objects.bulk_update(changed.values(), sorted(columns), batch_size=200)
+    return len(made)
 
 
 def _fill(row: Gpu, instance: Instance, fact: GpuFact, at: datetime) -> set[str]:

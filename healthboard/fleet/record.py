@@ -46,13 +46,16 @@ class Item:
 
 @dataclass(slots=True)
 class Outcome:
-    """`changed`: evidence is new or was confirmed for the first time. `duplicate`: told before, and without effect."""
+    """`changed`: evidence is new or was confirmed for the first time. `duplicate`: told before, and without effect.
+    `rows`: how many intervals and events it made.
+    """
 
     changed: bool = False
     duplicate: bool = False
     rebooted: bool = False
     failed: bool = False
     kernel_seq: int = -1
+    rows: int = 0
 
 
 @dataclass(slots=True)
@@ -121,8 +124,8 @@ def record_many(channel: str, at: datetime, items: Iterable[Item]) -> dict[int, 
         _write_intervals(channel, [r for r in rounds if not r.same])
         stored = bursts.store(channel, [(r.item.instance, r.events) for r in rounds if r.events])
         for r in rounds:
-            if r.item.instance.pk in stored:
-                r.outcome.changed = True
+            r.outcome.changed |= r.item.instance.pk in stored.news
+            r.outcome.rows += stored.made[r.item.instance.pk]
         _move_heads(rounds, at)
         touch([pk for pk, outcome in outcomes.items() if outcome.changed])
     return outcomes
@@ -134,7 +137,7 @@ def record_events(channel: str, told: Iterable[tuple[Instance, Sequence[Event]]]
     No head moves: such a channel tells when something happens, and its silence is no gap.
     """
     with transaction.atomic(savepoint=False):
-        news = bursts.store(channel, [(instance, list(events)) for instance, events in told if events])
+        news = bursts.store(channel, [(instance, list(events)) for instance, events in told if events]).news
         touch(sorted(news))
     return news
 
@@ -264,6 +267,7 @@ def _write_intervals(channel: str, rounds: list[_Round]) -> None:
         if r.gap:
             made += [_gap(source, r) for source in sorted({row.source for row in opened[r.head.pk]} or {channel})]
         made += [_interval(r, *key, reading) for key, reading in told.items()]
+        r.outcome.rows += len(told)
     alike: dict[tuple[Any, ...], list[int]] = {}  # most of a round end at the same time
     for row in closed:
         alike.setdefault((row.until, row.observations), []).append(row.pk)

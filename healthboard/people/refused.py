@@ -23,8 +23,10 @@ EVERY_S = 1.0
 #: so many different ones are gathered at most before they are written
 MOST = 500
 KEPT = timedelta(days=90)
-#: reasons that mean somebody spoke for another machine, or came a second time: these are told in the audit log
-TOLD = frozenset({"another instance", "enrolled already", "not this machine", "used nonce", "proof refused"})
+#: reasons that mean somebody spoke for another machine, came a second time or made his up: told in the audit log
+TOLD = frozenset(
+    {"another instance", "enrolled already", "not this machine", "used nonce", "proof refused", "too much history"}
+)
 _NODE = Actor(name="a node", via="system")
 
 _lock = threading.Lock()

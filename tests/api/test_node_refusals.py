@@ -12,10 +12,12 @@ from django.test import override_settings
 
 from healthboard import clock, config
 from healthboard.api import node_intake
+from healthboard.audit.models import AuditRow
 from healthboard.fleet.models import Gpu, Head, HealthEvent, Instance, Interval, Source
+from healthboard.people import refused as refusals
 from healthboard.people import tokens
 from healthboard.people.actors import system
-from healthboard.people.models import NodeToken
+from healthboard.people.models import NodeRefusal, NodeToken
 from tests import factories
 from tests.api.node_helpers import gpu, iso, post, report, xid
 
@@ -152,6 +154,56 @@ def test_the_bucket_fills_again():
     assert [limiter.wait(1), limiter.wait(1), limiter.wait(1)] == [0, 0, 1]
     now[0] = 1.5
     assert [limiter.wait(1), limiter.wait(1)] == [0, 1]
+
+
+def test_a_node_whose_readings_turn_over_with_each_report_is_held_back(client, node, token, monkeypatch):
+    """What it may fill of the database is bounded, whatever it tells; a machine that flaps is not meant by it."""
+    assert (node_intake.ROWS_AT_ONCE, node_intake.ROWS_PER_SECOND) == (20_000, 1), "as docs/security/rules.md says"
+    now = [0.0]
+    monkeypatch.setattr(node_intake, "rows", node_intake.Limiter(500, 1.0, lambda: now[0]))
+    monkeypatch.setattr(node_intake, "limited", lambda _: 0)
+    monkeypatch.setattr(node_intake, "_measure", node_intake.Every(0))
+
+    def told(seq: int) -> dict:
+        """Every GPU is another one and lost every second time, each report from a boot of its own, with new events."""
+        gpus = [gpu(n, uuid=f"GPU-{seq:08d}-{n}", status=("ok", "lost")[(seq + n) % 2]) for n in range(8)]
+        return report(seq, boot_id=f"boot-{seq}", gpus=gpus, kernel=[xid(seq, n) for n in (79, 95, 48)])
+
+    def kept() -> int:
+        return sum(model.objects.filter(instance=node).count() for model in (Interval, HealthEvent, Gpu))
+
+    taken = 0
+    while (answer := post(client, told(taken + 1), token)).status_code == 200 and taken < 100:
+        taken += 1
+        level, _ = node_intake.rows.buckets[node.pk]
+        assert 500 - level == kept() + Gpu.objects.filter(instance=None).count() > 0, "each row counts"
+    assert 3 < taken < 40 and answer.status_code == 429, answer.content
+    refused = answer.json()
+    assert refused["error"] == "too much history" and f"in {answer['Retry-After']} s" in refused["detail"]
+    before = kept()
+    other = factories.instance()
+    assert post(client, report(), tokens.issue_node(other, actor=system("test"))).status_code == 200
+    now[0] += float(answer["Retry-After"]) - 1
+    assert post(client, told(taken + 1), token).status_code == 429 and kept() == before
+    now[0] += 1
+    assert post(client, told(taken + 1), token).status_code == 200
+    refusals.flush(force=True)
+    assert NodeRefusal.objects.get(instance=node.instance_id, reason="too much history").count == 2
+    assert AuditRow.objects.filter(verb="node.refused", summary__contains="too much history").count() == 1
+
+
+def test_a_node_that_tells_the_same_or_little_else_fills_nothing(client, node, token, monkeypatch):
+    monkeypatch.setattr(node_intake, "rows", node_intake.Limiter(10_000, 0.0, lambda: 0.0))
+    assert post(client, report(1), token).status_code == 200
+    first, _ = node_intake.rows.buckets[node.pk]
+    for seq in range(2, 6):
+        assert post(client, report(seq), token).status_code == 200
+    assert node_intake.rows.buckets[node.pk] == (first, 0.0), "what is confirmed costs nothing"
+    for seq in range(6, 16):
+        gpus = [gpu(n, status="lost" if n == 3 and seq % 2 else "ok") for n in range(8)]
+        assert post(client, report(seq, gpus=gpus), token).status_code == 200
+    left, _ = node_intake.rows.buckets[node.pk]
+    assert 10 <= first - left <= 15 * 10, "a lost GPU, and what is not known of it any more: 15 rows a turn at most"
 
 
 def test_a_method_that_is_not_post_is_refused(client, token):

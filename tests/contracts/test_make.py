@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from healthboard.supervisor import Child
+from healthboard.supervisor import Child, Supervisor
 from tests.services import spare_port
 
 pytestmark = pytest.mark.loop
@@ -127,6 +127,43 @@ def test_make_run_serves_prints_its_log_ins_mends_its_children_and_ends_on_both_
     os.killpg(second.process.pid, signal.SIGINT)  # Ctrl-C: the terminal tells its whole foreground group
     second.ended(pids)
     assert "Traceback" not in second.out.read_text()
+
+
+def test_what_a_dead_child_had_started_ends_before_it_is_started_again(tmp_path, monkeypatch):
+    """The workers of a web server that was killed would go on holding its port, also after the end of all."""
+    monkeypatch.setenv("HEALTHBOARD_HOME", str(tmp_path))
+    (tmp_path / "log").mkdir()
+    (tmp_path / "run").mkdir()
+    said = tmp_path / "log" / "web.log"
+    child = Child("web", ["sh", "-c", "trap '' TERM; sleep 300 & echo $!; wait"])
+    supervisor = Supervisor()
+    supervisor.children = [child]
+    child.start(dict(os.environ))
+    try:
+        orphan = int(waited_for(lambda: said.read_text().strip()))
+        child.process.kill()
+        child.process.wait(10)
+        assert not ended(orphan), "it outlives its parent"
+        supervisor.tend()
+        assert waited_for(lambda: ended(orphan))
+    finally:
+        supervisor.end()
+
+
+def waited_for(answer, limit: float = 10):
+    end = time.monotonic() + limit
+    while not (told := answer()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return told
+
+
+def ended(pid: int) -> bool:
+    """Gone, or waiting only for whoever adopted it to take note."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
 
 
 def test_a_pid_file_is_never_seen_half_written(tmp_path, monkeypatch):

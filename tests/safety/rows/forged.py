@@ -160,7 +160,8 @@ def attack(drive: Drive, rng: random.Random, requests: int) -> tuple[Attacker, l
             broken.append(f"request {number} was answered with {status}")
             break
         if number % 500 == 0:  # the flood is held back too, but a test of the rest must not be
-            node_intake.limiter.buckets.clear()
+            for held_back in (node_intake.limiter, node_intake.rows):
+                held_back.buckets.clear()
     refused.flush(force=True)
     counted = NodeRefusal.objects.aggregate(all=Sum("count"))["all"] or 0
     told = sum(number for status, number in attacker.asked.items() if status >= 400)

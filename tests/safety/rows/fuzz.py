@@ -165,7 +165,8 @@ def throw(rng: random.Random, inputs: int) -> tuple[list[str], int]:
             if len(broken) >= 5:
                 break
         if done % 100 == 0:
-            node_intake.limiter.buckets.clear()
+            for held_back in (node_intake.limiter, node_intake.rows):
+                held_back.buckets.clear()
     if Repair.objects.exists():
         broken.append("a repair began")
     if not (fuzz.refused > done / 20 and fuzz.taken > done / 20):
