@@ -79,9 +79,10 @@ def _not_intended() -> Iterator[str]:
 
 def orphans() -> Iterator[str]:
     """Instances that were launched for us, and that no repair and no group owns."""
+    # the collectors see it within a round; a worker that died before AWS's answer has left "unknown"
     just_ended = Call.objects.filter(
-        operation__startswith="Terminate", outcome="ok", answered_at__gt=clock.now() - STUCK
-    ).values("target")  # the collectors see it within a round
+        operation__startswith="Terminate", outcome__in=("ok", "unknown"), answered_at__gt=clock.now() - STUCK
+    ).values("target")
     ours = Instance.objects.filter(Q(launched_by_us=True) | Q(tags__has_key=LAUNCHED_BY), gone_at=None, group_name="")
     for one in ours.exclude(state__in=["terminated", "shutting-down"]).exclude(instance_id__in=just_ended):
         number = _repair_of(one)

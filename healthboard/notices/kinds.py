@@ -49,6 +49,10 @@ KINDS: dict[str, Kind] = {
     "invariant_seen": Kind("A broken invariant was acknowledged", "info", Event.ACKNOWLEDGE),
     "invariant_holds": Kind("An invariant holds again", "info", Event.RESOLVE),
     "restored": Kind("The database was put back", "critical"),
+    "stopped": Kind("The stop switch was thrown", "critical"),
+    "resumed": Kind("The stop switch was released", "info", Event.RESOLVE),
+    "observing": Kind("Acting was switched off", "warning"),
+    "acting": Kind("Acting was switched on", "info", Event.RESOLVE),
     "workload": Kind("An application's own fault, for its owner", "info"),
     "test": Kind("A test", "info"),
 }

@@ -26,38 +26,61 @@ def switch(*, lock: bool = False) -> Switch:
     return found
 
 
+@transaction.atomic
 def stop(actor: Actor, reason: str) -> None:
     """Throw the stop switch: no intent is committed after this transaction."""
     _allow(actor, "stop")
     if not reason.strip():
         raise Invalid("Say why everything is to stop.")
-    _flip(actor, reason, verb="switch.stopped", summary="stop switch thrown", stopped=True)
+    was = switch(lock=True).stopped
+    at = _flip(actor, reason, verb="switch.stopped", summary="stop switch thrown", stopped=True)
+    if not was:
+        announce(key=f"stopped-{at.isoformat()}", kind="stopped", body=reason, link="/system/#switch", thread="stop",
+                 subject=f"{actor.name} has thrown the stop switch: no repair takes another step")  # fmt: skip
 
 
 def stop_by_itself(actor: Actor, reason: str) -> None:
-    """The system throws the switch, for what only a person can judge; a person releases it like any other."""
+    """The system throws the switch, for what only a person can judge; a person releases it like any other. Its caller
+    tells people."""
     _flip(actor, reason, verb="switch.stopped", summary="stop switch thrown", stopped=True)
 
 
+@transaction.atomic
 def resume(actor: Actor, reason: str) -> None:
     _allow(actor, "resume")
-    _flip(actor, reason, verb="switch.resumed", summary="stop switch released", stopped=False)
+    at = _flip(actor, reason, verb="switch.resumed", summary="stop switch released", stopped=False)
+    follow("stop", key=f"resumed-{at.isoformat()}", kind="resumed", body=reason,
+           subject=f"{actor.name} has released the stop switch")  # fmt: skip
 
 
+@transaction.atomic
 def set_acting(on: bool, actor: Actor, reason: str) -> None:
     """Whether the installation acts at all; a fresh real one only observes."""
     if actor.is_person:
         _allow(actor, "resume")
-    _flip(actor, reason, verb="switch.acting", summary=f"acting switched {'on' if on else 'off'}", acting=on)
+    was = switch(lock=True).acting
+    at = _flip(actor, reason, verb="switch.acting", summary=f"acting switched {'on' if on else 'off'}", acting=on)
+    if was and not on:
+        announce(key=f"observing-{at.isoformat()}", kind="observing", body=reason, link="/system/#switch",
+                 subject=f"{actor.name} has switched acting off: healthboard only observes", thread="acting")  # fmt: skip
+    elif on and not was:
+        follow("acting", key=f"acting-{at.isoformat()}", kind="acting", body=reason,
+               subject=f"{actor.name} has switched acting on")  # fmt: skip
 
 
 @transaction.atomic
-def _flip(actor: Actor, reason: str, *, verb: str, summary: str, **change: bool) -> None:
-    row = switch(lock=True)
-    Switch.objects.filter(pk=row.pk).update(
-        **change, changed_at=clock.now(), changed_by=actor.name[:150], reason=reason[:255]
-    )
+def _flip(actor: Actor, reason: str, *, verb: str, summary: str, **change: bool) -> datetime:
+    """Switch it, at the time that is returned. Once it is stopped, the row says by whom and why until it is released,
+    whatever else is switched or pressed meanwhile: whoever releases it goes by that. What the system stops it for, which
+    only a person can judge, is said before it."""
+    row, now = switch(lock=True), clock.now()
+    told = {"changed_at": now, "changed_by": actor.name, "reason": reason}
+    if row.stopped and change.get("stopped", True):
+        told = {"reason": f"{reason} {row.reason}"} if not actor.is_person and "stopped" in change else {}
+    told |= {name: told[name][:most] for name, most in (("changed_by", 150), ("reason", 255)) if name in told}
+    Switch.objects.filter(pk=row.pk).update(**change, **told)
     record(verb, "switch", f"{summary}: {reason}", actor=actor, payload={"reason": reason, **change})
+    return now
 
 
 @transaction.atomic

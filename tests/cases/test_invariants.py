@@ -240,6 +240,19 @@ def test_a_launch_of_ours_that_belongs_to_nothing_is_an_orphan(repair):
     assert any(str(repair.replacement) in s for s in invariants.check())
 
 
+@pytest.mark.parametrize("outcome, orphan", [("ok", False), ("unknown", False), ("OperationNotPermitted", True)])
+def test_what_we_have_just_ended_is_no_orphan_until_the_collectors_see_it(repair, outcome, orphan):
+    """Also where the worker was killed before AWS's answer and the next one read that it is gone."""
+    surplus = make.instance(repair.pool, launched_by_us=True)
+    undone = make.repair(make.instance(repair.pool), state="CANCELLED", closed_at=clock.now(),
+                         carried_back_at=clock.now(), replacement=surplus)  # fmt: skip
+    (step,) = make.steps(undone, "undo_launch", last="DONE")
+    call = called(step, target=surplus.instance_id, outcome=outcome, answered_at=clock.now())
+    assert names() == ({"ORPHAN"} if orphan else set())
+    Call.objects.filter(pk=call.pk).update(intended_at=make.ago(16 * 60 + 1), answered_at=make.ago(16 * 60))
+    assert names() == {"ORPHAN"}, "by then they would have seen it"
+
+
 def test_an_edited_audit_row_is_named(repair):
     from healthboard.audit import guard
 
