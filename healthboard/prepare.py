@@ -73,7 +73,7 @@ def main() -> int:
         for folder in (config.home(), config.run_dir()):
             folder.mkdir(parents=True, exist_ok=True)
         said: list[str] = []
-        database(processes.environment("web", os.environ), said.append)
+        database(processes.environment(processes.PLAIN, os.environ), said.append)
         if config.mode() == "aws" and not config.read("DATABASE_OWNER_URL"):
             said.append(ONE_ROLE)
     except (BadSetting, Failed, OSError) as error:

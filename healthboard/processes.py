@@ -2,7 +2,8 @@
 
 `python -m healthboard.processes NAME` becomes that process; `make run` uses the same commands with one worker for all.
 A process that has no business in AWS is started without any way to credentials, and none with the database's owner. None
-starts on a database that was not prepared for its release: `prepare`, in place of a name, does that first.
+starts on a database that was not prepared for its release: `prepare`, in place of a name, does that first. And `manage
+COMMAND …` is one command of manage.py with the same settings, without AWS and without the owner unless it is the owner's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ NAMES = ("web", "beat", "reader", "actor", "sender")
 _AWS = "AWS_"
 #: for `prepare` alone: whoever takes a process over must not find the role that could rewrite the audit record
 _OWNER = ("DATABASE_OWNER_URL", "DATABASE_OWNER_URL_FILE")
+#: what only the owner of the tables may carry out as a whole; where the owner is given, these and no others have it
+OWNERS = ("audit_purge", "grants", "purge")
+#: as whom `prepare` and commands run: a process that has no right in AWS, and no secret that another one lacks
+PLAIN = "beat"
+USAGE = f"usage: python -m healthboard.processes prepare|{'|'.join(NAMES)}, or manage COMMAND …"
 _CELERY = ("-m", "celery", "-A", "healthboard.celery")
 
 
@@ -72,6 +78,14 @@ def environment(name: str, given: Mapping[str, str]) -> dict[str, str]:
     return {**env, "AWS_EC2_METADATA_DISABLED": "true"}
 
 
+def managing(args: list[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command of manage.py. Raises BadSetting."""
+    env = environment(PLAIN, given)
+    if args[0] in OWNERS and (owner := config.read("DATABASE_OWNER_URL")):
+        env = {key: value for key, value in env.items() if key != "DATABASE_URL_FILE"} | {"DATABASE_URL": owner}
+    return env
+
+
 def sqlite() -> bool:
     return "sqlite" in (config.read("DATABASE_URL") or "sqlite")
 
@@ -96,13 +110,16 @@ def unprepared() -> str:
 
 
 def main() -> int:
+    name, args = (*sys.argv[1:2], "")[0], sys.argv[2:]
     try:
-        if len(sys.argv) != 2 or sys.argv[1] not in (*NAMES, "prepare"):
-            raise BadSetting(f"usage: python -m healthboard.processes prepare|{'|'.join(NAMES)}")
-        name = sys.argv[1]
+        if name not in (*NAMES, "prepare", "manage") or bool(args) != (name == "manage"):
+            raise BadSetting(USAGE)
         if name == "prepare":
             return prepare.main()
         prepare.check()
+        if name == "manage":  # where it was called: it may be given files
+            started, env = [sys.executable, str(config.ROOT / "manage.py"), *args], managing(args, os.environ)
+            os.execve(started[0], started, env)
         os.environ["HEALTHBOARD_PROCESS"] = name
         for folder in (config.home(), config.run_dir(), config.home() / "static"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +129,8 @@ def main() -> int:
         if why := unprepared():
             raise BadSetting(why)
     except (BadSetting, OSError) as error:
-        print(f"healthboard cannot start: {error}", file=sys.stderr, flush=True)
+        cannot = f"{args[0]} cannot be run" if name == "manage" and args else "healthboard cannot start"
+        print(f"{cannot}: {error}", file=sys.stderr, flush=True)
         return 1
     os.chdir(config.ROOT)
     os.execve(started[0], started, environment(name, os.environ))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
 from healthboard import processes
 from healthboard.config import ROOT
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.skipif(
     "sqlite" in settings.DATABASES["default"]["ENGINE"], reason="two roles are PostgreSQL's"
 )
 NAME = "prepared"
+WHO = "from django.db import connection as c; k = c.cursor(); k.execute('SELECT current_user'); print(k.fetchone()[0])"
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +46,9 @@ def env(server, tmp_path_factory):
     }  # fmt: skip
 
 
-def begin(env: dict[str, str], name: str = "prepare") -> subprocess.Popen:
+def begin(env: dict[str, str], *name: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "healthboard.processes", name], cwd=ROOT, env=env, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "healthboard.processes", *(name or ("prepare",))], cwd=ROOT, env=env, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -101,6 +103,33 @@ def test_two_at_once_on_an_empty_database_and_then_again(env, server):
         assert app.execute("SELECT mode FROM fleet_installation").fetchall() == [("aws",)]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             app.execute("DELETE FROM audit_auditrow")
+
+
+def test_the_first_admin_is_made_by_commands_whose_words_hold_no_password(env):
+    """After test_two_at_once…: as `aws ecs run-task` gives them, in the environment of a task."""
+    env = {**env, "DJANGO_SUPERUSER_PASSWORD": "Taken from a parameter", "HEALTHBOARD_OIDC_ISSUER": "https://sso.example.com",
+           "HEALTHBOARD_OIDC_CLIENT_ID": "board"}  # fmt: skip
+    assert ended(begin(env))[0] == 0, "and nor does `prepare` need the secret of the log-in pages"
+    made = ["createsuperuser", "--noinput", "--username", "first", "--email", "first@example.com"]
+    assert ended(begin(env, "manage", *made)) == (0, "Superuser created successfully.\n", "")
+    assert ended(begin(env, "manage", "give-role", "first", "admin"))[0] == 0
+    with psycopg.connect(env["DATABASE_URL"]) as app:
+        ((kept,),) = app.execute("SELECT password FROM auth_user WHERE username = 'first'").fetchall()
+    assert PBKDF2PasswordHasher().verify("Taken from a parameter", kept), "the tests know a faster one alone"
+    code, _, err = ended(begin(env, "manage", "probe_aws", "--yes", "123456789012", "--region", "eu-west-1"))
+    assert code == 2 and "makes no" in err, "it has no rights in AWS, and never the worker's"
+
+
+def test_a_command_is_the_role_of_the_processes_and_what_only_the_owner_may_is_the_owner(env):
+    """After test_two_at_once…"""
+    code, out, err = ended(begin(env, "manage", "shell", "--no-imports", "-c", WHO))
+    assert (code, out.strip()) == (0, "prep_a"), err
+    code, out, err = ended(begin(env, "manage", "purge"))
+    assert code == 0 and "audit_payloads: 0 older than" in out, err
+    old = ["manage", "audit_purge", "--before", "2020-01-01"]
+    assert ended(begin(env, *old)) == (0, "0 payloads purged\n", "")
+    code, out, err = ended(begin({**env, "DATABASE_OWNER_URL": ""}, *old))
+    assert code == 2 and "the payloads stay: permission denied" in err, "so it was the owner"
 
 
 def test_a_role_without_rights_is_told_to_prepare(env):

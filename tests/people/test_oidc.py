@@ -59,6 +59,19 @@ def test_what_cannot_be_used_stops_the_start(monkeypatch, values):
     assert "\n" not in str(caught.value) and "HEALTHBOARD_OIDC" in str(caught.value)
 
 
+@pytest.mark.parametrize(("process", "needed"), [("web", True), ("all", True), ("beat", False), ("reader", False)])
+def test_the_secret_is_needed_where_pages_are_served_and_the_other_settings_may_be_told_to_all(
+    monkeypatch, process, needed
+):
+    given(monkeypatch, **{**GIVEN, "CLIENT_SECRET": ""})
+    monkeypatch.setenv("HEALTHBOARD_PROCESS", process)
+    if not needed:
+        assert config.provider().client_id == "board"
+        return
+    with pytest.raises(BadSetting, match="_CLIENT_SECRET"):
+        config.provider()
+
+
 def test_plain_http_is_for_the_machine_itself_and_the_sandbox_alone(monkeypatch):
     assert config.fits("http://127.0.0.1:9/auth") and config.fits("http://[::1]:9/")
     assert not config.fits("http://10.0.0.1/auth") and not config.fits("//127.0.0.1/")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from healthboard import clock, processes
+from healthboard import clock, operations, processes
 from healthboard.celery import STAGES, TAKES
 from healthboard.config import ROOT
 from healthboard.fleet.models import Installation
@@ -55,7 +55,7 @@ def test_a_worker_takes_its_queues_and_knows_their_tasks_alone(name):
     assert known == set(STAGES) & set(TAKES[name])
 
 
-@pytest.mark.parametrize("args", [(), ("root",), ("web", "beat"), ("all",)])
+@pytest.mark.parametrize("args", [(), ("root",), ("web", "beat"), ("all",), ("manage",), ("prepare", "x")])
 def test_a_process_that_is_none_is_one_clear_line(args, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "healthboard.processes", *args], cwd=ROOT, capture_output=True, text=True, timeout=30,
@@ -63,6 +63,37 @@ def test_a_process_that_is_none_is_one_clear_line(args, tmp_path):
     )  # fmt: skip
     (line,) = done.stderr.strip().splitlines()
     assert done.returncode == 1 and "web|beat|reader|actor|sender" in line
+
+
+def test_a_command_has_no_way_into_aws_and_only_the_owners_own_ones_have_the_owner(monkeypatch, tmp_path):
+    (tmp_path / "owner").write_text("postgres://owner@db/x\n")
+    given = {
+        **KEYS, "PATH": "/bin", "DATABASE_URL_FILE": "/x", "DATABASE_OWNER_URL_FILE": str(tmp_path / "owner"),
+        "DJANGO_SUPERUSER_PASSWORD": "x",
+    }  # fmt: skip
+    monkeypatch.delenv("DATABASE_OWNER_URL", raising=False)
+    monkeypatch.setenv("DATABASE_OWNER_URL_FILE", given["DATABASE_OWNER_URL_FILE"])
+    plain = {
+        "PATH": "/bin", "HEALTHBOARD_PROCESS": "beat", "AWS_EC2_METADATA_DISABLED": "true", "DJANGO_SUPERUSER_PASSWORD": "x",
+    }  # fmt: skip
+    assert processes.managing(["verify_audit"], given) == {**plain, "DATABASE_URL_FILE": "/x"}
+    assert processes.managing(["purge"], given) == {**plain, "DATABASE_URL": "postgres://owner@db/x"}
+    monkeypatch.delenv("DATABASE_OWNER_URL_FILE")
+    assert processes.managing(["purge"], given) == {**plain, "DATABASE_URL_FILE": "/x"}, "as the role that is given"
+    assert operations.OF[plain["HEALTHBOARD_PROCESS"]] == {}
+
+
+def test_a_command_of_an_installation_never_falls_back_to_a_database_of_its_own(tmp_path):
+    """Without its settings it would tell of an empty database, which reads as an outage."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HEALTHBOARD_", "DATABASE_"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "healthboard.processes", "manage", "verify_audit"], cwd=ROOT, capture_output=True,
+        text=True, timeout=60, env={**env, "HEALTHBOARD_MODE": "aws", "HEALTHBOARD_HOME": str(tmp_path)},
+    )  # fmt: skip
+    (line,) = done.stderr.strip().splitlines()
+    assert done.returncode == 1 and line.startswith(
+        "verify_audit cannot be run: HEALTHBOARD_MODE=aws needs DATABASE_URL"
+    )
 
 
 @pytest.mark.django_db(transaction=True)

@@ -49,14 +49,14 @@ class Provider:
 
 
 def provider() -> Provider | None:
-    """None where no issuer is named. Raises BadSetting."""
+    """None where no issuer is named. A process that serves no pages needs no secret. Raises BadSetting."""
     issuer = config.read("HEALTHBOARD_OIDC_ISSUER").rstrip("/")
     if not issuer:
         return None
     if not fits(issuer):
         raise config.BadSetting(f"HEALTHBOARD_OIDC_ISSUER={issuer} must begin with https:// and have no query")
     client, secret = config.read("HEALTHBOARD_OIDC_CLIENT_ID"), config.read("HEALTHBOARD_OIDC_CLIENT_SECRET")
-    if not client or not secret:
+    if not client or (not secret and config.process() in ("web", "all")):
         raise config.BadSetting(
             "HEALTHBOARD_OIDC_ISSUER is set: HEALTHBOARD_OIDC_CLIENT_ID and _CLIENT_SECRET are needed"
         )
