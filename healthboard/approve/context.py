@@ -14,9 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject
 
 from healthboard import clock, pages
+from healthboard.approve import waits
+from healthboard.approve.waits import Waits
 from healthboard.cases import alarm
-from healthboard.cases.models import Case
-from healthboard.cases.states import State
 from healthboard.fleet import foreign
 from healthboard.fleet.models import Source
 from healthboard.fleet.sources import blind
@@ -29,10 +29,14 @@ from healthboard.repairs.models import Switch
 class Frame:
     switch: Switch | None
     blind: list[Source]
-    waiting: int
+    waits: Waits
     breakers: int
     alarms: list[str]  # broken invariants that nobody has acknowledged
     may_stop: bool  # this person may throw the stop switch
+
+    @property
+    def waiting(self) -> int:
+        return self.waits.total
 
     @property
     def acting(self) -> bool:
@@ -62,7 +66,7 @@ def frame(request: HttpRequest) -> Frame:
         found = request._frame = Frame(
             switch=Switch.objects.first(),
             blind=[one for one in see(Source.objects.select_related("account"), pool="") if blind(one, now)],
-            waiting=see(Case.objects.filter(state=State.WAITING)).count(),
+            waits=waits.count(see),
             breakers=queries.breakers(see).filter(released_at=None).count(),
             alarms=_alarms(see),
             may_stop=access.why_not(request.user, "stop") is None,
@@ -79,7 +83,7 @@ def frame_version(request: HttpRequest) -> str:
     seen = frame(request)
     switch = seen.switch
     return pages.version(
-        switch and [switch.acting, switch.stopped, switch.changed_at], [s.pk for s in seen.blind], seen.waiting,
+        switch and [switch.acting, switch.stopped, switch.changed_at], [s.pk for s in seen.blind], seen.waits.mark,
         seen.breakers, seen.alarms, _looks(request),
     )  # fmt: skip
 

@@ -16,6 +16,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from healthboard import clock, words
+from healthboard.approve import waits
+from healthboard.approve.context import frame
+from healthboard.approve.second import where
 from healthboard.approve.system import here
 from healthboard.cases import alarm
 from healthboard.cases.models import Case, Decision
@@ -69,7 +72,7 @@ def sections(request: HttpRequest, since: datetime, now: datetime) -> list[Secti
     cases = access.within(request.user, Case.objects.all())
     repairs = access.within(request.user, Repair.objects.all(), prefix="instance__")
     found = [
-        _waiting(cases, repairs),
+        _waiting(request, cases, repairs),
         _running(repairs),
         _failed(cases, repairs, since),
         _paused(request, cases, now),
@@ -108,7 +111,7 @@ def _repair(repair: Repair, more: str) -> Row:
     return Row(f"{words.action(repair.action)} {repair.instance} ({pool})", f"/repairs/{repair.pk}/", more)
 
 
-def _waiting(cases: QuerySet[Case], repairs: QuerySet[Repair]) -> Section:
+def _waiting(request: HttpRequest, cases: QuerySet[Case], repairs: QuerySet[Repair]) -> Section:
     waiting, left = _first(cases.filter(state=State.WAITING).select_related("instance").order_by("opened_at"))
     asking, more = _first(repairs.filter(state="ASKING").select_related("instance", "pool").order_by("opened_at"))
     rows = [
@@ -118,7 +121,13 @@ def _waiting(cases: QuerySet[Case], repairs: QuerySet[Repair]) -> Section:
         for case in waiting
     ]
     rows = [_repair(repair, f"asks: {repair.why_waiting}") for repair in asking] + rows
-    return _cut("Waits for a person", "Nothing waits.", rows, left + more)
+    wanted, others = _first(waits.requests(access.seeing(request.user))) if frame(request).waits.requests else ([], 0)
+    rows = [
+        Row(f"A second person: {one.what}", where(one),
+            f"asked for by {one.asked_by} at {_at(one.asked_at)}: {one.reason}; expires", one.expires_at)
+        for one in wanted
+    ] + rows  # fmt: skip
+    return _cut("Waits for a person", "Nothing waits.", rows, left + more + others)
 
 
 def _running(repairs: QuerySet[Repair]) -> Section:

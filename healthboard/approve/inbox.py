@@ -8,7 +8,9 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
-from healthboard import clock
+from healthboard import clock, words
+from healthboard.approve import waits
+from healthboard.approve.context import frame
 from healthboard.cases import listing, queries, standstill, urgency
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
@@ -29,7 +31,9 @@ def inbox(request: HttpRequest) -> HttpResponse:
     if (kind := request.GET.get("format")) in FORMATS:
         rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[:MOST]
         return export(f"cases-{tab}", map(listing.as_dict, rows), kind, access.seeing(request.user))
+    waiting = frame(request).waits
     counts = queries.tab_counts(seen(request))
+    counts["waiting"] += waiting.repairs + waiting.requests
     return live(request, "inbox.html", queries.tab_version(counts, tab), lambda: context(request, tab, counts))
 
 
@@ -58,18 +62,37 @@ def context(request: HttpRequest, tab: str, counts: dict[str, int]) -> dict[str,
         now = clock.now()
         rows.sort(key=lambda row: urgency.key(row, now))
         rows = [replace(row, reasons=tuple(urgency.reasons(row, now))) for row in rows[:PAGE_SIZE]] + rows[PAGE_SIZE:]
-    mine = sum(1 for row in rows if row.why_not is None)
+    mine, beside = waits.mine(rows), _beside(request, see) if waiting else {}
+    asks, requests = beside.get("asks", []), beside.get("requests", [])
+    parts = ((mine, "case"), (waits.mine(asks), "repair"), (waits.mine(requests), "request"))
+    for_me = sum(number for number, _ in parts)
     return {
+        **beside,
+        "for_me": for_me,
+        "heading": words.listing([words.count(number, noun) for number, noun in parts if number]),
         "tab": tab,
         "tabs": [(name, title, counts[name]) for name, (title, _) in queries.TABS.items()],
         "rows": rows[:PAGE_SIZE],
-        "more": counts[tab] - len(rows[:PAGE_SIZE]),
-        "mine": mine,
+        "more": counts[tab] - len(rows[:PAGE_SIZE]) - beside.get("counted", 0),
         "others": len(rows) - mine,
         "title": queries.TABS[tab][0],
         "empty": queries.TABS[tab][1],
         "bulk": tab == "waiting" and any(_like(row) for row in rows[:PAGE_SIZE]),
-        "calm": _calm() if not rows else {},
+        "calm": _calm() if not rows and not asks and not requests else {},
+    }
+
+
+def _beside(request: HttpRequest, see: foreign.See) -> dict[str, Any]:
+    """What waits beside cases: repairs that ask, and what wants a second person. Read only where there is some."""
+    found = frame(request).waits
+    asks = waits.repairs_shown(request.user, see, PAGE_SIZE) if found.repairs else []
+    requests = waits.requests_shown(request.user, see) if found.requests else []
+    return {
+        "asks": asks,
+        "asks_more": found.repairs - len(asks),
+        "requests": requests,
+        "requests_more": found.requests - len(requests),
+        "counted": found.repairs + found.requests,
     }
 
 

@@ -47,3 +47,8 @@ def _where(row: Request) -> str:
     """The page that a request belongs to."""
     kind, _, pk = row.subject.partition(":")
     return reverse("system") if kind == "breaker" else reverse(kind, args=[pk])
+
+
+def where(row: Request) -> str:
+    """Where a request is confirmed: its place on that page."""
+    return f"{_where(row)}#{'breakers' if row.subject.startswith('breaker:') else 'second'}"

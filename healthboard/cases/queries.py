@@ -18,6 +18,7 @@ from healthboard.cases.standstill import Standstill
 from healthboard.cases.states import State
 from healthboard.fleet.models import JobStop, NodeRequest
 from healthboard.repairs.models import Repair, Step
+from healthboard.repairs.states import State as Stage
 
 #: evidence from so long before a case opened belongs to its story
 BEFORE = timedelta(minutes=15)
@@ -211,8 +212,9 @@ def tab_version(counts: dict[str, int], name: str) -> list[Any]:
     """Cheap values that change whenever a tab would; `counts` as from `tab_counts`."""
     newest = Case.objects.aggregate(changed=Max("changed_at"), pk=Max("pk"))
     moving = list(Repair.objects.filter(closed_at=None).values_list("pk", "state", "step", "why_waiting")[:500])
-    told = None
+    told, shown = None, moving if name in ("running", "failed") else len(moving)
     if name == "waiting":  # a fault that comes again, or a job that stops, changes the order and touches no case
         told = Case.objects.filter(state=State.WAITING).aggregate(at=Max("instance__evidence_at"))
         told |= JobStop.objects.aggregate(n=Count("pk"), stop=Max("at"))
-    return [name, counts, newest, moving if name in ("running", "failed") else len(moving), told]
+        shown = [row for row in moving if row[1] == Stage.ASKING]  # they stand above the cases
+    return [name, counts, newest, shown, told]

@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from healthboard.cases.models import Case, Decision
+from healthboard.people.models import Request
+from healthboard.repairs.models import Repair
 from tests.factories import PASSWORD
 
 pytestmark = pytest.mark.browser
@@ -38,6 +40,8 @@ def logged_in(scene, chromium, live_server):
     """The inbox of an operator who has logged in by keys, with one case in it; and that case."""
     case = scene["case"]
     Case.objects.filter(state="WAITING").exclude(pk=case.pk).update(state="OBSERVED")
+    Repair.objects.filter(state="ASKING").update(state="RUNNING")
+    Request.objects.filter(state="WAITING").update(state="WITHDRAWN")
     context = chromium.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 900})
     context.set_default_timeout(8000)
     page = context.new_page()

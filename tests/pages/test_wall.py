@@ -15,7 +15,7 @@ def test_it_shows_counts_and_the_oldest_waiting_case_and_nothing_to_press(home, 
     text = client.get("/wall/").content.decode()
     numbers = dict(re.findall(r"<dt>([^<]+)</dt><dd>(\d+)</dd>", text))
     assert numbers == {
-        "wait for a person": "3", "repairs ask": "1", "under repair": "1", "failed verification": "0",
+        "wait for a person": "4", "repairs ask": "1", "under repair": "1", "failed verification": "0",
         "held by a breaker": "0", "repaired today": "0",
     }  # fmt: skip
     assert "The oldest" in text and old.instance.instance_id in text
