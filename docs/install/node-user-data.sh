@@ -32,6 +32,9 @@ printf 'HEALTHBOARD_URL=%s\n' "$HEALTHBOARD_URL" > /etc/healthboard/node.env
 systemd-sysusers healthboard-node.conf
 systemctl daemon-reload
 systemctl enable --now healthboard-metadata.service
-# The agent starts after user data and waits for the gate; nothing here does.
+# The agent's start has been queued since before the gate was there, and waits for the end of user data: what it requires now
+# is asked for at its next start only, from the next boot on. So the gate is queued here. Ordered before the agent, it is what the
+# agent waits for, and ends the agent's start if it fails. Nothing here waits for it.
 systemctl enable healthboard-gate.service
+systemctl start --no-block healthboard-gate.service
 systemctl enable --now healthboard-node.service

@@ -132,6 +132,7 @@ def test_the_first_boot_closes_metadata_and_installs_the_reporter(boot):
         "systemctl daemon-reload",
         "systemctl enable --now healthboard-metadata.service",
         "systemctl enable healthboard-gate.service",
+        "systemctl start --no-block healthboard-gate.service",
         "systemctl enable --now healthboard-node.service",
     ]
     again = machine.run()
