@@ -322,6 +322,26 @@ def test_the_reporter_enrols_renews_and_goes_on(live_server, fleet, world, machi
     until(lambda: NodeToken.objects.filter(revoked_at=None).count() == 1)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_one_stray_refusal_does_not_silence_a_node_whose_token_lives(live_server, fleet, machines, machine):
+    url = live_server.url.replace("localhost", "127.0.0.1")
+    metadata = f"{fleet.url}/imds/{machines[0].instance_id}"
+    told = {"HEALTHBOARD_URL": url, "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata, "HEALTHBOARD_NODE_TOKEN": ""}
+    mine = node.Identity(node.Settings({**os.environ, **machine.env, **told}))
+    token, trouble = mine.token()
+    assert token, trouble
+    mine.refused(token)  # 401 or 403, from a server that was just being changed
+    assert mine.token() == (token, "")
+    refused.flush(force=True)
+    asked = NodeRefusal.objects.get(reason="enrolled already").count
+    assert mine.token() == (token, "")
+    refused.flush(force=True)
+    assert NodeRefusal.objects.get(reason="enrolled already").count == asked == 1  # and it is over with that
+    NodeToken.objects.update(revoked_at=clock.now())
+    mine.refused(token)
+    assert mine.token()[0] not in (None, token)
+
+
 def test_a_disk_that_takes_no_more_does_not_end_the_reporting(machine, monkeypatch):
     """Then the renewed credential is in memory, and the file beside it is the old one."""
     given = []

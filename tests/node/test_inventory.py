@@ -40,6 +40,20 @@ def test_a_gpu_that_nvml_no_longer_counts_is_listed_as_lost(machine, probe):
     assert [(g["uuid"], g["status"]) for g in gpus if g["status"] != "ok"] == [(machine.uuid(7), "lost")]
 
 
+def test_where_nvml_counts_none_no_gpu_is_called_lost_and_none_is_forgotten(machine, probe):
+    eye, inventory, mark = probe(), _inventory(machine), machine.mark()
+    inventory.complete(eye.read())
+    machine.write("count 0")
+    reading = eye.read()
+    assert (reading["state"], reading["count"], inventory.complete(reading)) == ("ok", 0, [])
+    assert node.worst_signs(reading, []) == {("nvml", "no GPUs")}
+    machine.reset(mark)
+    machine.write("count 1")
+    gpus = inventory.complete(eye.read())
+    assert [g["status"] for g in gpus] == ["ok"] + ["lost"] * 7
+    assert {g["code"] for g in gpus[1:]} == {28}
+
+
 def test_a_missing_gpu_never_takes_the_index_of_another(machine, probe):
     eye = probe()
     _inventory(machine).complete(eye.read())

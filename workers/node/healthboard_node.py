@@ -787,7 +787,10 @@ class Inventory:
             self.known_boot = stored.get("boot_id")
 
     def complete(self, reading):
-        """Names what a reading could not name, lists GPUs that NVML no longer counts, and learns. Returns GPUs."""
+        """Names what a reading could not name, lists GPUs that NVML no longer counts, and learns. Returns GPUs.
+
+        Where NVML counts none at all, none is listed: the state of each is unknown then.
+        """
         gpus = reading["gpus"]
         if reading["state"] != "ok":
             return gpus
@@ -795,6 +798,8 @@ class Inventory:
         remembered = {k["uuid"] for k in self.known}
         if self.known_boot != self.boot_id and seen and not (seen & remembered):
             self.known = []  # other hardware since the last boot
+        if reading["count"] == 0:
+            return gpus  # "no devices" is the driver's trouble first, and nothing that any single GPU did
         missing = [k for k in self.known if k["uuid"] not in seen]
         nameless = [g for g in gpus if not g["uuid"]]
         # By index first: it is stable within a boot. What is left over is paired only if there is no choice.
@@ -1100,6 +1105,8 @@ def worst_signs(reading, gpus):
     signs = set()
     if reading["state"] != "ok":
         signs.add(("nvml", reading["state"]))
+    elif not reading["count"]:
+        signs.add(("nvml", "no GPUs"))
     for g in gpus:
         who = g["uuid"] or g["index"]
         if g["status"] != "ok":
@@ -1897,6 +1904,10 @@ class Identity:
         if status != 200:
             return None, f"the server gives no challenge ({status}): {_reason(answer)}"
         status, _, answer = self._post(IDENTITY_PATH, self._proof(str(answer["nonce"])))
+        if status == 409 and kept and now < kept["expires_at"]:
+            # Enrolled already, which is so as long as our token lives: the refusal was not for it, or not for long.
+            self.bad = None
+            return kept["token"], ""
         if status != 200:
             return None, f"the server does not enrol this machine ({status}): {_reason(answer)}"
         return self._keep(answer), ""
