@@ -59,7 +59,9 @@ def reports(request: HttpRequest) -> JsonResponse:
         try:
             return JsonResponse(node_intake.take(instance, report))
         except node_intake.TooFarAhead as error:
-            raise Refused(422, "sent_at is in the future", str(error), instance=instance) from None
+            later = {} if error.wait is None else {"Retry_After": str(error.wait)}
+            status = 429 if later else 422
+            raise Refused(status, "sent_at is in the future", str(error), instance=instance, **later) from None
         except BadReport as error:
             raise Refused(422, "the report does not follow schema 1", str(error), instance=instance) from None
     except Refused as refused:

@@ -3,6 +3,7 @@ more each time that its measurements are kept."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from healthboard.fleet.models import HealthEvent, Instance, NodeRequest, Source
 
 #: a clock may run ahead by so much
 AHEAD = timedelta(minutes=2)
+#: what is dated no further ahead than this is wanted later, and lost to nobody
+LATER = timedelta(hours=1)
 #: a report that was under way for longer is dated by its sender: it waited in the node's spool
 PROMPT = timedelta(seconds=60)
 #: an answer that asked for a verb may have been lost: the verb is asked for again, the node runs it once
@@ -39,7 +42,12 @@ ROWS_AT_ONCE, ROWS_PER_SECOND = 20_000.0, 1.0
 
 
 class TooFarAhead(ValueError):
-    """The report is dated in the future; nothing is stored."""
+    """The report is dated in the future; nothing is stored. `wait`: seconds until it would be taken; None where that is
+    too far away to wait for."""
+
+    def __init__(self, text: str, wait: int | None) -> None:
+        super().__init__(text)
+        self.wait = wait
 
 
 class Limiter:
@@ -124,8 +132,11 @@ def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[s
     told = node_report.read(_plain(report, received), received_at=received)
     sent_at = parse_time(report.sent_at) or received
     if sent_at > received + AHEAD:
-        seconds = round((sent_at - received).total_seconds())
-        raise TooFarAhead(f"the report is dated {seconds} s ahead of this server: set the node's clock (chrony, ntpd)")
+        ahead = sent_at - received
+        raise TooFarAhead(
+            f"the report is dated {ahead.total_seconds():.0f} s ahead of this server: set the node's clock (chrony, ntpd)",
+            math.ceil((ahead - AHEAD).total_seconds()) if ahead <= LATER else None,
+        )
     at = received if received - sent_at < PROMPT else sent_at
     extra = gpus.identity(told.gpus)
     digest = heads.digest_of(told.readings, extra)

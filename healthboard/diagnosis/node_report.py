@@ -13,7 +13,7 @@ from typing import Any
 
 from healthboard.diagnosis.kernel_log import KernelLog
 from healthboard.diagnosis.names import gpu_uuid, pci
-from healthboard.diagnosis.nvml import NVML_STATES, fabric_word
+from healthboard.diagnosis.nvml import NVML_STATES, UNCOUNTED, fabric_word
 from healthboard.diagnosis.parsed import Ignored, number, parse_time
 from healthboard.diagnosis.signals import Event, Reading
 
@@ -170,6 +170,8 @@ def _nvml(report: Mapping[str, Any], gpus: tuple[GpuFact, ...], at: datetime) ->
         found.append(reading("GPU_COUNT", count))
     for fact in gpus:
         gpu, got = fact.uuid or fact.pci, fact.measurements
+        if count == 0 and fact.status == "lost" and got["code"] == UNCOUNTED:
+            continue  # none at all points at the software first; that each is gone is only remembered
         found.append(reading("GPU_STATUS", fact.status, gpu, index=fact.index, code=got["code"], pci=fact.pci))
         if got["recovery_action"] is not None and fact.status != "lost":
             found.append(reading("RECOVERY_ACTION", int(got["recovery_action"]), gpu))

@@ -27,6 +27,8 @@ CODES = {
     18: "NVML_LIB_RM_VERSION_MISMATCH",
     999: "NVML_UNKNOWN_ERROR",
 }
+#: NVML_ERROR_GPU_NOT_FOUND, as the reporter says it of a GPU that it knows and NVML does not list
+UNCOUNTED = 28
 #: state of the library -> our code
 STATES = {
     "driver_not_loaded": "NVML_DRIVER_NOT_LOADED",

@@ -2,7 +2,7 @@
 
 Trust on first use: an enrolled machine keeps its place by renewing. Whoever else gets hold of its metadata (a task on
 it, say) is refused as long as its token lives; a machine that lost its state waits until then, or until somebody runs
-`node-token --forget`.
+`node-token --forget`. A token that was never shown has reached nobody: its answer was lost.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from django.core import signing
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from healthboard import aws, clock
 from healthboard.fleet.models import Instance
@@ -22,8 +23,8 @@ from healthboard.people.models import NodeToken, SpentNonce
 
 NONCE_LIVES = timedelta(minutes=5)
 TOKEN_LIVES = timedelta(hours=24)
-#: after a renewal the token before it is still good for so long: the answer may have been lost
-OVERLAP = timedelta(minutes=10)
+#: an answer that has not led to a first use by then was lost
+ARRIVES = timedelta(seconds=60)
 NODE = system("enrolment")
 
 
@@ -68,14 +69,20 @@ def enrol(instance_id: str, proof: identity.Proof) -> tuple[str, timedelta]:
 
 
 def renew(row: NodeToken, *, now: datetime) -> tuple[str, timedelta]:
-    """A token in the place of this one. Raises NotEnrolled for a token that no enrolment gave."""
+    """A token in the place of this one, which goes on being good until that one is shown: its answer may be lost. What
+    was given in its place before and never shown is revoked. Raises NotEnrolled for a token that no enrolment gave."""
     if not row.enrolled:
         raise NotEnrolled(409, "not enrolled", "this token was given by a person and is not renewed", row.instance)
     with transaction.atomic():
-        end = min(row.expires_at or now + OVERLAP, now + OVERLAP)
-        NodeToken.objects.filter(pk=row.pk, revoked_at=None).update(expires_at=end)
-        token = tokens.issue_node(row.instance, actor=NODE, lives=TOKEN_LIVES, enrolled=True, quiet=True)
+        _lost(row.instance, now).filter(pk__gt=row.pk).update(revoked_at=now)
+        token = tokens.issue_node(row.instance, actor=NODE, lives=TOKEN_LIVES, enrolled=True, quiet=True, keep=row)
     return token, TOKEN_LIVES
+
+
+def _lost(instance: Instance, now: datetime) -> QuerySet[NodeToken]:
+    """What nobody can have received: of its answers a reporter waits for some seconds."""
+    rows = NodeToken.objects.filter(tokens.live(now), instance=instance, enrolled=True)
+    return rows.filter(used_at=None, created_at__lt=now - ARRIVES)
 
 
 @transaction.atomic
@@ -126,6 +133,7 @@ def _known(instance_id: str, region: str) -> list[Instance]:
 def _first(row: Instance, account: str) -> str:
     with transaction.atomic():
         locked = Instance.objects.select_for_update(of=("self",)).select_related("account").get(pk=row.pk)
+        _lost(locked, clock.now()).update(revoked_at=clock.now())
         if NodeToken.objects.filter(tokens.live(clock.now()), instance=locked, enrolled=True).exists():
             raise NotEnrolled(
                 409,

@@ -125,6 +125,8 @@ class NodeToken(models.Model):
     revoked_at = models.DateTimeField(null=True)
     #: the machine showed by STS who it is; else a person's command gave it
     enrolled = models.BooleanField(default=False, db_default=False)
+    #: when it was first shown: until then nobody may have received it
+    used_at = models.DateTimeField(null=True)
 
 
 class SpentNonce(models.Model):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -28,6 +28,8 @@ MOST_DAYS = 3650
 API_PREFIX, NODE_PREFIX = "hba_", "hbn_"
 #: A node keeps at most so many live tokens; issuing one more revokes the oldest.
 NODE_TOKENS = 5
+#: once a renewed token was shown, those before it are good for so long
+OVERLAP = timedelta(minutes=10)
 #: a machine may be told as gone by mistake for a moment; after so long its credential is none any more
 GONE_FOR = timedelta(hours=1)
 #: and those that ended are forgotten after so long
@@ -125,15 +127,17 @@ def revoke_api(row: ApiToken, *, actor: Actor) -> None:
 
 @transaction.atomic
 def issue_node(
-    instance: Instance, *, actor: Actor, lives: timedelta | None = None, enrolled: bool = False, quiet: bool = False
-) -> str:
+    instance: Instance, *, actor: Actor, lives: timedelta | None = None, enrolled: bool = False, quiet: bool = False,
+    keep: NodeToken | None = None,
+) -> str:  # fmt: skip
     """A new credential of one node; earlier ones stay valid, so that a node can change over.
 
     `lives` None: it never expires. `enrolled`: the machine itself got it. `quiet`: a renewal, which no audit row tells.
+    `keep`: what the node has for certain, and is not revoked for this one.
     """
     token, now = _new(NODE_PREFIX), clock.now()
     known = NodeToken.objects.filter(live(now), instance=instance).order_by("-created_at", "-pk")
-    old = list(known.values_list("pk", flat=True)[NODE_TOKENS - 1 :])
+    old = list(known.exclude(pk=keep and keep.pk).values_list("pk", flat=True)[NODE_TOKENS - (2 if keep else 1) :])
     NodeToken.objects.filter(pk__in=old).update(revoked_at=now)
     NodeToken.objects.filter(instance=instance, expires_at__lt=now - ENDED_KEPT).delete()
     row = NodeToken.objects.create(
@@ -160,7 +164,18 @@ def of_node(token: str) -> NodeToken | None:
     now = clock.now()
     rows = NodeToken.objects.select_related("instance__account")  # asked at every report: no more than that needs
     there = Q(instance__gone_at=None) | Q(instance__gone_at__gt=now - GONE_FOR)
-    return next(iter(rows.filter(live(now), there, hash=_hash(token))[:1]), None)
+    row = next(iter(rows.filter(live(now), there, hash=_hash(token))[:1]), None)
+    if row is not None and row.used_at is None:
+        _arrived(row, now)
+    return row
+
+
+@transaction.atomic
+def _arrived(row: NodeToken, now: datetime) -> None:
+    """Its first use: the node has it, and needs those that it had before no more."""
+    if NodeToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now) and row.enrolled:
+        before = NodeToken.objects.filter(live(now), instance=row.instance_id, enrolled=True, pk__lt=row.pk)
+        before.filter(Q(expires_at=None) | Q(expires_at__gt=now + OVERLAP)).update(expires_at=now + OVERLAP)
 
 
 def standing(instance: Instance) -> NodeToken | None:

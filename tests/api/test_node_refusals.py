@@ -111,10 +111,21 @@ def test_a_report_cannot_speak_for_another_instance(client, node, token):
 
 
 def test_a_report_from_the_future_is_refused(client, node, token):
-    answer = post(client, report(sent_at=iso(clock.now() + timedelta(minutes=10))), token)
+    answer = post(client, report(sent_at=iso(clock.now() + timedelta(minutes=61))), token)
     assert answer.status_code == 422 and "clock" in answer.json()["detail"]
     assert nothing_stored()
     assert post(client, report(sent_at=iso(clock.now() + timedelta(seconds=30))), token).status_code == 200
+
+
+def test_a_report_from_a_clock_that_is_ahead_is_wanted_later(client, node, token):
+    """Dropped, its Xids and answers would be lost, although waiting is all that it takes."""
+    told = report(sent_at=iso(clock.now() + timedelta(minutes=10)), kernel=[xid(1)])
+    answer = post(client, told, token)
+    assert answer.status_code == 429 and "clock" in answer.json()["detail"]
+    assert nothing_stored() and 470 <= int(answer["Retry-After"]) <= 480
+    with clock.virtual(clock.now() + timedelta(seconds=int(answer["Retry-After"]))):
+        assert post(client, told, token).status_code == 200
+    assert HealthEvent.objects.get(instance=node).code == "XID_79"
 
 
 def test_another_kind_of_content_is_refused(client, node, token):

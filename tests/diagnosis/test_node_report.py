@@ -1,6 +1,7 @@
 """A node's report: what it gives, and what is refused."""
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -42,9 +43,9 @@ def gpu(**changed):
     return [{**copy.deepcopy(REPORT["gpus"][0]), **changed}]
 
 
-def judged(told):
+def judged(told, expected=1):
     found = read(told, received_at=NOW)
-    return evaluate(found.events, found.readings, now=NOW, context=Context(expected_gpus=1))
+    return evaluate(found.events, found.readings, now=NOW, context=Context(expected_gpus=expected))
 
 
 def test_a_healthy_report_is_healthy():
@@ -112,6 +113,47 @@ def test_a_flag_that_is_null_is_neither_set_nor_clear():
 def test_each_nvml_reading_has_its_code(changed, code, verdict):
     got = judged(report(gpus=gpu(**changed)))
     assert (got.codes, str(got.verdict)) == ((code,), verdict)
+
+
+def of_eight(answering: int, code: int = 28) -> dict:
+    """A report of eight GPUs that a node knows, of which NVML lists so many; the others it can only name."""
+    ok, gone = gpu()[0], gpu(status="lost", code=code)[0]
+    rows = [{**(ok if n < answering else gone), "index": n, "uuid": f"{GPU[:-1]}{n}"} for n in range(8)]
+    return report(gpu_count=answering if code == 28 else 8, gpus=rows)
+
+
+def lasting(told: dict, **more):
+    """What is made of it once it was told the same at five collection times."""
+    found = read(told, received_at=NOW)
+    rows = [replace(r, since=NOW - timedelta(minutes=2), observations=5) for r in found.readings]
+    return evaluate(found.events, rows, now=NOW, context=Context(expected_gpus=8), **more)
+
+
+@pytest.mark.parametrize("answering", [0, 4, 7])
+def test_what_nvml_does_not_list_is_missing_and_for_a_person(answering):
+    """Only that: no line and no handle says that one is lost. None at all is most often a broken driver."""
+    got = lasting(of_eight(answering))
+    assert (got.codes, str(got.verdict), str(got.primary.action)) == (("GPU_MISSING",), "AMBIGUOUS", "DIAGNOSE")
+    assert not got.may_act and f"{answering} of 8 GPUs answer" in got.primary.why
+    if answering == 7:
+        assert got.primary.gpu == f"{GPU[:-1]}7", "the one that the node remembers"
+    lost = lasting(of_eight(answering, code=15))
+    assert (lost.primary.code, lost.may_act) == ("NVML_GPU_IS_LOST", True), (
+        "a handle that says so is a fault of the GPU"
+    )
+
+
+def test_what_nvml_does_not_list_bears_out_a_line_that_it_was_lost():
+    told = of_eight(7)
+    told["kernel"] = [LINE]
+    told["gpus"][7]["pci"], told["gpus"][0]["pci"] = told["gpus"][0]["pci"], "00000000:4B:00.0"
+    got = judged(told, expected=8)
+    assert (got.primary.code, got.primary.gpu, got.may_act) == ("XID_79", f"{GPU[:-1]}7", True)
+
+
+def test_a_type_that_nobody_knows_misses_what_the_node_knows():
+    got = judged(of_eight(7), expected=None)
+    assert got.codes == ("GPU_MISSING",) and not got.may_act
 
 
 @pytest.mark.parametrize("harmless", [{"clock_event_reasons": 0x17}, {"fabric_health": 0x80}, {"fabric_state": 0}])

@@ -262,12 +262,54 @@ def test_a_renewal_gives_a_new_token_and_ends_the_old_one_soon(client, world, ma
     answer = call(client, "/renew", {}, old)
     new = answer.json()["token"]
     assert answer.status_code == 200 and new != old
-    assert post(client, report(), old).status_code == 200  # the answer may have been lost
-    late = clock.now() + enrolment.OVERLAP + timedelta(seconds=1)
+    assert post(client, report(), new).status_code == 200
+    assert post(client, report(2), old).status_code == 200  # what was under way is not lost
+    late = clock.now() + tokens.OVERLAP + timedelta(seconds=1)
     monkeypatch.setattr(clock, "now", lambda: late)
-    no(post(client, report(2), old), 401, "unknown token")
-    assert post(client, report(2), new).status_code == 200
+    no(post(client, report(3), old), 401, "unknown token")
+    assert post(client, report(3), new).status_code == 200
     no(call(client, "/renew", {}, old), 401, "unknown token")
+
+
+def test_answers_that_are_lost_do_not_lock_a_node_out(client, world, machines, monkeypatch):
+    """However often: what it has stays good until it shows what it was given instead."""
+    old, at = enrolled(client, world, machines[0]), clock.now()
+    assert post(client, report(1), old).status_code == 200
+    lost = []
+    for minute in range(8):
+        for second in (0, 11):  # the reporter asks again after ten seconds without an answer
+            monkeypatch.setattr(clock, "now", lambda m=minute, s=second: at + timedelta(minutes=2 * m, seconds=s))
+            lost.append(call(client, "/renew", {}, old).json()["token"])
+    assert post(client, report(2), old).status_code == 200, "a quarter of an hour after the first answer was lost"
+    for token in lost[:-2]:
+        no(call(client, "/renew", {}, token), 401, "unknown token")
+    assert NodeToken.objects.filter(tokens.live(clock.now())).count() == 3
+    assert post(client, report(3), lost[-1]).status_code == 200
+    late = clock.now() + tokens.OVERLAP + timedelta(seconds=1)
+    monkeypatch.setattr(clock, "now", lambda: late)
+    for token in (old, *lost[:-1]):
+        no(post(client, report(4), token), 401, "unknown token")
+    assert post(client, report(4), lost[-1]).status_code == 200
+
+
+def test_an_old_token_does_not_end_the_one_that_is_in_use(client, world, machines, monkeypatch):
+    old, at = enrolled(client, world, machines[0]), clock.now()
+    new = call(client, "/renew", {}, old).json()["token"]
+    assert post(client, report(1), new).status_code == 200
+    monkeypatch.setattr(clock, "now", lambda: at + timedelta(minutes=5))
+    assert call(client, "/renew", {}, old).status_code == 200  # somebody who has copied it
+    assert post(client, report(2), new).status_code == 200
+
+
+def test_an_enrolment_whose_answer_was_lost_is_made_again(client, world, machines, monkeypatch):
+    lost, at = enrolled(client, world, machines[0]), clock.now()
+    no(call(client, "/enrol/identity", proof(client, world, machines[0])), 409, "enrolled already")
+    monkeypatch.setattr(clock, "now", lambda: at + enrolment.ARRIVES + timedelta(seconds=1))
+    token = enrolled(client, world, machines[0])
+    no(post(client, report(), lost), 401, "unknown token")
+    assert post(client, report(), token).status_code == 200
+    monkeypatch.setattr(clock, "now", lambda: at + timedelta(hours=1))
+    no(call(client, "/enrol/identity", proof(client, world, machines[0])), 409, "enrolled already")
 
 
 @pytest.mark.parametrize("hours, status", [(0.5, 200), (2, 401)])

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from healthboard.diagnosis.evidence import Evidence
-from healthboard.diagnosis.nvml import STATES, fabric_faults
+from healthboard.diagnosis.nvml import STATES, UNCOUNTED, fabric_faults
 from healthboard.diagnosis.parsed import number
 from healthboard.diagnosis.rules.claims import GONE, Claims
 from healthboard.diagnosis.signals import Action, Reading, Verdict
@@ -78,7 +78,8 @@ def _library(evidence: Evidence, claims: Claims) -> None:
 def _status(evidence: Evidence, claims: Claims) -> None:
     for r in _ordered(evidence, "GPU_STATUS"):
         if r.value == "lost":
-            claims.add("NVML_GPU_IS_LOST", r.gpu, reading=r)
+            if not _unlisted(r):  # else `_count` tells it: no line and no handle says that it is lost
+                claims.add("NVML_GPU_IS_LOST", r.gpu, reading=r)
         elif r.value == "reset_required":
             claims.add("GPU_RESET_REQUIRED", r.gpu, reading=r)
         elif r.value == "error":
@@ -90,24 +91,35 @@ def _status(evidence: Evidence, claims: Claims) -> None:
 
 def _count(evidence: Evidence, claims: Claims) -> None:
     expected = evidence.context.expected_gpus
-    unreadable = sum(1 for r in evidence.now_of("GPU_STATUS") if r.value != "ok" and r.source == "nvml")
+    told = [r for r in _ordered(evidence, "GPU_STATUS") if r.value != "ok" and r.source == "nvml"]
+    unlisted = [r for r in told if _unlisted(r)]
+    unreadable = len(told) - len(unlisted)
     for r in _ordered(evidence, "GPU_COUNT"):
+        named = unlisted if r.source == "nvml" else []
         want = r.attrs.get("expected") if isinstance(r.attrs.get("expected"), int) else expected
+        if want is None and named and isinstance(r.value, int):
+            want = r.value + len(named)
         if want is None or not isinstance(r.value, int) or r.value >= want:
             continue
         if r.value + unreadable >= want and r.value > 0:
             continue
         lost_before = [e for e in evidence.of("XID_79", "GPU_FALLEN_OFF_BUS", earlier=True)]
-        claim = claims.add("GPU_MISSING", _which(evidence), reading=r)
-        claim.why = f"{r.value} of {want} GPUs answer"
-        if r.value == 0:
-            claim.why += ": none at all points at the software first"
-        elif lost_before:
-            why = f"{claim.why} after a reboot; the missing one was lost before it"
-            claim.set(Verdict.HARDWARE, Action.REPLACE, why, "missing-after-loss")
-            claim.events.extend(lost_before)
-        else:
-            claim.why += " and no line says that one was lost"
+        for gpu in [row.gpu for row in named] or [_which(evidence)]:
+            claim = claims.add("GPU_MISSING", gpu, reading=r)
+            claim.why = f"{r.value} of {want} GPUs answer"
+            if r.value == 0:
+                claim.why += ": none at all points at the software first"
+            elif lost_before:
+                why = f"{claim.why} after a reboot; the missing one was lost before it"
+                claim.set(Verdict.HARDWARE, Action.REPLACE, why, "missing-after-loss")
+                claim.events.extend(lost_before)
+            else:
+                claim.why += " and no line says that one was lost"
+
+
+def _unlisted(r: Reading) -> bool:
+    """A GPU that the node remembers and NVML does not list any more: that says no more than a count that is short."""
+    return r.value == "lost" and r.attrs.get("code") == UNCOUNTED
 
 
 def _which(evidence: Evidence) -> str | None:
