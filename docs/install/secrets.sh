@@ -4,7 +4,8 @@
 #
 # The users of the broker are made by healthboard itself, before or after this:
 #   docker run --rm -u 0 -v "$PWD/secrets:/s" --entrypoint python healthboard:0.1.0 manage.py broker_acl /s --at rediss://valkey:6379/0
-# and then once more this script, which sets the owners. reader.aws and actor.aws are AWS configuration files of yours.
+# and then once more this script, which sets the owners. reader.aws and actor.aws are AWS configuration files of yours;
+# metrics-token, oidc-client-secret, secret-key-fallbacks and smtp-password are yours where compose.override.yaml names them.
 set -eu
 umask 077
 folder=${1:?usage: sh secrets.sh FOLDER}
@@ -49,7 +50,8 @@ for name in db valkey; do
 done
 
 chmod 644 ca.pem db.pem valkey.pem
-for one in database.url owner.url secret-key external-id web.url beat.url reader.url actor.url sender.url reader.aws actor.aws; do
+for one in database.url owner.url secret-key external-id web.url beat.url reader.url actor.url sender.url reader.aws actor.aws \
+    metrics-token oidc-client-secret secret-key-fallbacks smtp-password; do
     if ! missing "$one"; then chown 10001:10001 "$one"; fi
 done
 for one in db.key valkey.key postgres.password roles.sql users.acl; do

@@ -20,6 +20,19 @@ FOLDER = ROOT / "docs" / "install"
 PROCESSES = ("prepare", "web", "beat", "reader", "actor", "sender")
 #: without `reader` and `actor`, the only ones with rights in AWS
 WITHOUT_AWS = ("prepare", "web", "beat", "sender")
+#: no process: one command of manage.py, where containers run
+MANAGE = "manage"
+#: secrets that only some installations need -> the process that gets it, where it is given
+OPTIONAL = {
+    "HEALTHBOARD_METRICS_TOKEN": "web", "HEALTHBOARD_OIDC_CLIENT_SECRET": "web", "HEALTHBOARD_SECRET_KEY_FALLBACKS": "web",
+    "HEALTHBOARD_SMTP_PASSWORD": "sender",
+}  # fmt: skip
+README = (FOLDER / "README.md").read_text()
+
+
+def block(heading: str, kind: str = "sh") -> str:
+    """The first block of this kind below a heading of README.md."""
+    return re.search(rf"^##+ {heading}$.*?```{kind}\n(.*?)```", README, re.S | re.M)[1]
 
 
 @dataclass

@@ -151,7 +151,14 @@ class Site:
 
     def command(self, name: str, argv: list[str] | None = None) -> list[str]:
         service = compose()["services"][name]
-        return [*image().entrypoint, *service["command"]] if argv is None else argv
+        return [*service.get("entrypoint", image().entrypoint), *service["command"]] if argv is None else argv
+
+    def run(self, name: str, *words: str) -> tuple[int, str]:
+        """`docker compose run --rm NAME WORDS…`, to its end: the words replace the service's command."""
+        service = compose()["services"][name]
+        if not hasattr(self, f"_{name}"):
+            self._jail(name, {f"/run/secrets/{one}": (self.secrets / one, "ro") for one in service["secrets"]})
+        return self.ended(name, [*service.get("entrypoint", image().entrypoint), *words], self.settings(name))
 
     def home(self, name: str) -> Path:
         return self.folder / name / "home"

@@ -153,6 +153,7 @@ def test_a_restored_database_only_watches_until_a_person_releases_it(place):
     kept = json.loads((place.var / "backup" / "audit-head.json").read_text())["position"]
     place.sign_in().send("/system/", "/system/acting/", on="1", reason="said again, after the backup")
     place.until(lambda: _head(place) > kept, 240, "the record to go on")
+    assert "audit_payloads: 0 older than" in place.reader.section("Purge"), "as the owner"
     said = place.reader.section("Restore")
     assert "it was put back to an earlier time" in said and "The stop switch is thrown" in said
     assert place.database.ask("SELECT acting, stopped FROM repairs_switch") == [(True, True)]

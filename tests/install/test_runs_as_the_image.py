@@ -94,6 +94,13 @@ def test_a_worker_takes_from_its_queue_through_tls_as_its_user(running):
     until(lambda: "beat" in running.log("beat"), running.started["beat"], running, "beat")
 
 
+def test_a_command_runs_beside_them_and_the_purge_with_the_owner_of_prepare(running):
+    assert running.run("manage", "check_invariants") == (0, "all invariants hold\n")
+    code, said = running.run("manage", "audit_purge", "--before", "2020-01-01")
+    assert code == 2 and "the payloads stay: permission denied" in said
+    assert running.run("prepare", "manage", "audit_purge", "--before", "2020-01-01") == (0, "0 payloads purged\n")
+
+
 @pytest.mark.parametrize("name", ["web", "beat", "sender"])
 def test_a_process_has_no_rights(running, name):
     status = dict(

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.install.shipped import FOLDER, PROCESSES, ROOT, WITHOUT_AWS, documented, read_by_the_server
+from tests.install.shipped import FOLDER, OPTIONAL, PROCESSES, ROOT, WITHOUT_AWS, block, documented, read_by_the_server
 
-README = (FOLDER / "README.md").read_text()
-SERVER = [f"healthboard@{name}.service" for name in PROCESSES if name != "prepare"] + ["healthboard-prepare.service"]
+PURGE = "healthboard-purge.service"
+SERVER = [f"healthboard@{name}.service" for name in PROCESSES if name != "prepare"]
+SERVER += ["healthboard-prepare.service", PURGE]
 NODE = ["healthboard-node.service", "healthboard-gate.service", "healthboard-metadata.service"]
 #: systemd's exposure level in tenths (0 closed to 100 open) that a unit may have at most
 AT_MOST = dict.fromkeys(SERVER, 16) | {
@@ -21,11 +22,6 @@ AT_MOST = dict.fromkeys(SERVER, 16) | {
     "healthboard-gate.service": 25,
     "healthboard-metadata.service": 38,
 }
-
-
-def block(heading: str) -> str:
-    """The first block of commands below a heading of README.md."""
-    return re.search(rf"^## {heading}$.*?```sh\n(.*?)```", README, re.S | re.M)[1]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +39,10 @@ def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("machine")
     shutil.copytree("/lib/systemd/system", root / "usr/lib/systemd/system", symlinks=True)
     units = root / "etc/systemd/system"
-    subprocess.run(
-        ["sh", "-eu", "-c", block("systemd")], cwd=ROOT, env={**os.environ, "DESTDIR": str(root)}, check=True
-    )
+    for heading in ("systemd", "Secrets that only some need"):
+        subprocess.run(
+            ["sh", "-eu", "-c", block(heading)], cwd=ROOT, env={**os.environ, "DESTDIR": str(root)}, check=True
+        )
     for name in NODE:
         shutil.copy(ROOT / "workers/node" / name, units)
     for program in (
@@ -69,7 +66,7 @@ def verified(analyze: str, root: Path, unit: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("unit", [*SERVER, *NODE, "healthboard.target"])
+@pytest.mark.parametrize("unit", [*SERVER, *NODE, "healthboard.target", "healthboard-purge.timer"])
 def test_a_unit_is_valid(analyze, root, unit):
     assert verified(analyze, root, unit) == (0, "")
 
@@ -101,10 +98,14 @@ def settings(root: Path, unit: str) -> list[str]:
     return [line for file in files for line in file.read_text().splitlines() if line and not line.startswith("#")]
 
 
+def _process(unit: str) -> str:
+    return re.split("[@-]", unit)[1].removesuffix(".service")
+
+
 @pytest.mark.parametrize("unit", SERVER)
-def test_only_reader_and_actor_reach_instance_metadata_and_only_prepare_the_owner(root, unit):
+def test_only_reader_and_actor_reach_instance_metadata_and_only_prepare_and_purge_the_owner(root, unit):
     lines = settings(root, unit)
-    process = "prepare" if "prepare" in unit else unit.partition("@")[2].removesuffix(".service")
+    process = "prepare" if unit in ("healthboard-prepare.service", PURGE) else _process(unit)
     last = [line for line in lines if line.startswith("IPAddressDeny=")]
     hidden = ["IPAddressDeny=169.254.169.254 169.254.170.2 169.254.170.23 fd00:ec2::254 fd00:ec2::23"]
     # drop-ins go by name: the one that opens must come after the one that closes
@@ -127,7 +128,8 @@ def test_prepare_and_reader_keep_the_heads_of_the_audit_record_together_and_each
     states = "\n".join(lines).rpartition("StateDirectory=\n")[2]
     (state,) = re.findall(r"^StateDirectory=(\S+)$", states, re.M)
     together = unit in ("healthboard-prepare.service", "healthboard@reader.service")
-    assert state == ("healthboard" if together else "healthboard-%i") and homes[-1] == f"%S/{state}"
+    own = "healthboard-%i" if "@" in unit else unit.removesuffix(".service")
+    assert state == ("healthboard" if together else own) and homes[-1] == f"%S/{state}"
 
 
 @pytest.mark.parametrize("unit", SERVER)
@@ -140,8 +142,27 @@ def test_each_secret_that_is_named_is_loaded_and_the_command_is_a_process(root, 
     assert {name for name, _ in loaded} - {"ca.pem"} == named - {"ca.pem"} and named <= {name for name, _ in loaded}
     assert all(re.fullmatch(r"/etc/healthboard/secrets/(%i\.url|[a-z.-]+)", path) for _, path in loaded)
     (command,) = [line.partition("=")[2].split() for line in lines if line.startswith("ExecStart=")]
-    assert command[:-1] == ["/opt/healthboard/.venv/bin/python", "-m", "healthboard.processes"]
-    assert command[-1] == ("prepare" if "prepare" in unit else "%i")
+    assert command[:3] == ["/opt/healthboard/.venv/bin/python", "-m", "healthboard.processes"]
+    assert command[3:] == {"healthboard-prepare.service": ["prepare"], PURGE: ["manage", "purge"]}.get(unit, ["%i"])
+
+
+@pytest.mark.parametrize("unit", SERVER)
+def test_a_secret_that_only_some_need_is_its_processes_alone(root, unit):
+    named = re.findall(r"(\w+)_FILE=", "\n".join(x for x in settings(root, unit) if x.startswith("Environment=")))
+    assert set(named) & set(OPTIONAL) == {name for name, whose in OPTIONAL.items() if whose == _process(unit)}
+
+
+@pytest.mark.parametrize("unit", SERVER)
+def test_the_authority_can_be_read_where_the_databases_url_says_and_nothing_else_there_can(root, unit):
+    """/etc/healthboard and its secrets are root's alone, and no unit runs as root."""
+    guide = (ROOT / "docs/install.md").read_text()
+    (named,) = set(re.findall(r"sslrootcert=([\w/.-]+)", guide))
+    lines = settings(root, unit)
+    assert [line for line in lines if line.startswith("BindReadOnlyPaths=")] == [f"BindReadOnlyPaths={named}"]
+    (over,) = [line.partition("=")[2] for line in lines if line.startswith("TemporaryFileSystem=")]
+    place, _, how = over.partition(":")
+    assert Path(named).is_relative_to(place) and how == "mode=0755" and "User=root" not in lines
+    assert f"chmod 644 {named}" in guide
 
 
 def test_every_variable_of_the_units_is_one_that_is_read():
@@ -171,7 +192,7 @@ def test_metadata_is_closed_to_every_bridge_by_both_of_its_addresses_and_opened_
 
 def test_the_target_wants_every_process_and_that_the_database_is_prepared():
     wanted = re.search("^Wants=(.*)$", (FOLDER / "systemd/healthboard.target").read_text(), re.M)[1].split()
-    assert sorted(wanted) == sorted(SERVER)
+    assert sorted(wanted) == sorted({*SERVER} - {PURGE})
 
 
 @pytest.mark.parametrize("unit", [unit for unit in SERVER if "@" in unit])
