@@ -94,7 +94,8 @@ class Machine:
 class Server(ThreadingHTTPServer):
     """Takes reports as healthboard does.
 
-    `answers` holds (status, body) for the next posts; then `refuse(report)` may give a status; else all is accepted.
+    `answers` holds (status, body) for the next posts, where a body that is a text comes as a page of somebody else and None
+    is healthboard's own; then `refuse(report)` may give a status; else all is accepted.
     """
 
     daemon_threads = True
@@ -132,16 +133,17 @@ class _Handler(BaseHTTPRequestHandler):
         with s.changed:
             status, answer = s.answers.pop(0) if s.answers else (s.refuse(json.loads(body)) or 200, None)
             s.posts.append((self.path, self.headers["Authorization"], status))
-            if status == 200:
+            if status == 200 and answer is None:
                 s.reports.append(json.loads(body))
                 requests, s.requests = s.requests, []
-                answer = answer or {"accepted": True, "duplicate": False, "requests": requests, "interval_s": 0.1}
+                answer = {"accepted": True, "duplicate": False, "requests": requests, "interval_s": 0.1}
             s.changed.notify_all()
         self._say(status, answer or {"error": "refused", "detail": "for the test"})
 
     def _say(self, status, answer):
-        data = json.dumps(answer).encode()
+        data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
         self.send_response(status)
+        self.send_header("Content-Type", "text/html" if isinstance(answer, str) else "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

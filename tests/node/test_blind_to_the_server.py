@@ -1,8 +1,9 @@
-"""A driver that hangs, from the real library through the real reporter and intake to the verdict: a blind spot, and what
-it showed before acts no more."""
+"""A driver that hangs or is slow, from the real library through the real reporter and intake to the verdict: a blind spot,
+and what it showed before acts no more and is not told again."""
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import timedelta
 
@@ -43,3 +44,44 @@ def test_a_hung_driver_is_a_blind_spot_and_what_it_showed_acts_no_more(machine, 
     well, hung = seen[2], seen[3]
     assert (well.verdict, well.primary.code, well.may_act) == ("HARDWARE", "ROW_REMAP_FAILURE", True)
     assert (hung.verdict, hung.codes[0], hung.may_act) == ("UNKNOWN", "NVML_PROBE_HUNG", False)
+
+
+def test_a_bad_reading_is_not_told_again_where_the_driver_is_slow(machine, monkeypatch):
+    """It was looked at once. What has not been read yet neither confirms the sign nor takes it away."""
+    monkeypatch.setattr(node, "URGENT_WAIT_S", 0.3)
+    told = {"HEALTHBOARD_URL": "http://127.0.0.1:1", "HEALTHBOARD_NODE_TOKEN": "x", "HEALTHBOARD_NVML_TIMEOUT": "9"}
+    settings = node.Settings({**os.environ, **machine.env, **told})
+    one = factories.instance(boot_id="", booted_at=None, gpus_expected=8)
+    begun, read = clock.now(), node.Reporter(settings)
+    seen = []
+
+    def told_to_the_server(urgent=False):
+        read.round(urgent)
+        line, token = read.spool.peek()
+        read.spool.done(token)
+        with clock.virtual(begun + timedelta(seconds=15 * (len(seen) + 1))):
+            report = {**json.loads(line), "sent_at": clock.now().isoformat()}
+            node_intake.take(one, Report.model_validate(report))
+            one.refresh_from_db()
+            seen.append(reread(one).assessment)
+        return report["nvml"]
+
+    try:
+        machine.set(4, remap="0 9 0 1")
+        assert told_to_the_server()["state"] == "ok"
+        mark = machine.mark()
+        machine.set(0, hang="nvmlDeviceGetUUID")
+        read.wake.set()
+        slow = told_to_the_server(urgent=True)
+        assert (slow["state"], slow["code"]) == ("hung", node.NOT_YET)
+        assert not seen[0].may_act and not seen[1].may_act and seen[1].verdict != "HEALTHY"
+        machine.reset(mark)
+        read.wake.clear()
+        read.probe.close()
+        read.probe = node.NvmlProbe(settings)
+        told_to_the_server()
+        assert ("ROW_REMAP_FAILURE" in seen[2].codes, seen[2].may_act) == (True, False)
+        told_to_the_server()
+        assert (seen[3].verdict, seen[3].primary.code, seen[3].may_act) == ("HARDWARE", "ROW_REMAP_FAILURE", True)
+    finally:
+        read.probe.close()

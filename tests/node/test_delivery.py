@@ -11,6 +11,8 @@ import subprocess
 import threading
 import time
 
+import pytest
+
 from tests.node.machine import BOOT, Server, schema_errors
 from workers.node import healthboard_node as node
 
@@ -128,6 +130,41 @@ def test_what_may_be_healed_is_kept(machine, server, reporter):
     assert [p[2] for p in server.posts[:6]] == [401, 503, 429, 404, 302, 200]
     numbers = [r["seq"] for r in server.reports]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))  # the first one was not lost
+
+
+STRANGERS = [
+    (200, "<html>Sign in</html>"), (400, "<h1>Bad Request (400)</h1>"), (403, "<html>blocked</html>"), (422, "no"),
+    (413, "<html>too large</html>"), (409, {"message": "conflict"}), (200, {"status": "up"}), (200, {"accepted": False}),
+    (400, {"error": "invalid_request", "error_description": "who are you?"}), (422, ["error", "detail"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", STRANGERS)
+def test_what_is_not_healthboards_answer_takes_no_report_and_no_credential(machine, server, answer):
+    settings = node.Settings({**machine.env, "HEALTHBOARD_URL": server.url, "HEALTHBOARD_NODE_TOKEN": "x"})
+    told, refused = [], []
+    sender = node.Sender(settings, None, told.append)
+    sender.identity.refused = refused.append
+    server.answers = [answer]
+    assert sender.deliver(b'{"seq": 1}')[0] == "retry"
+    assert (told, refused, sender.refused) == ([], [], 0)
+    assert sender.deliver(b'{"seq": 1}') == ("done", 0)
+    assert (told[0]["accepted"], len(server.reports)) == (True, 1)
+
+
+def test_what_came_instead_of_an_answer_is_said_once_until_it_is_over(machine, server, reporter):
+    server.answers = [(200, "<html>Sign\n in</html>"), (400, "<h1>Bad Request (400)</h1>")]
+    process = reporter(server)
+    report = server.wait(lambda r: True)
+    with server.changed:
+        server.answers = [(502, "<html>away</html>")]
+    server.wait(lambda r: r["seq"] >= report["seq"] + 3)
+    numbers = [r["seq"] for r in server.reports]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    said = [line for line in process.errors.read_text().splitlines() if "not healthboard's API" in line]
+    assert [line.partition("?): ")[2] for line in said] == [
+        "200 (text/html) <html>Sign in</html>", "502 (text/html) <html>away</html>",
+    ], said  # fmt: skip
 
 
 def test_a_report_that_is_too_large_goes_without_its_recorder(machine, server, reporter):

@@ -1672,11 +1672,22 @@ class Sender(threading.Thread):
         except Exception as e:  # refused, reset, timed out, bad certificate, not HTTP: all mean "away"
             log_once("away", f"the server can't be reached: {type(e).__name__}: {e}")
             return "retry", self._backoff()
-        if status == 200:
-            for key in ("away", "token", "busy"):
+        if status == 200 and isinstance(answer, dict) and answer.get("accepted") is True:
+            for key in ("away", "token", "busy", "stranger"):
                 said(key)
             self.answered(answer)
             return "done", 0
+        if status == 413:  # whoever says so: a proxy may take less than healthboard
+            smaller = _without_bulk(body)
+            if smaller is not None:
+                return self.deliver(smaller)
+        if not _is_ours(answer):
+            log_once(
+                "stranger",
+                f"what answers at {self.settings.url} is not healthboard's API, and reports wait (a proxy, or a name that is "
+                f"missing in HEALTHBOARD_HOSTS?): {status} {_reason(answer)}",
+            )
+            return "retry", max(self._backoff(), retry_after)
         if status in (401, 403):
             log_once("token", f"the server refuses this node's credential ({status}): {_reason(answer)}")
             self.identity.refused(token)
@@ -1684,10 +1695,6 @@ class Sender(threading.Thread):
         if status not in HOPELESS:  # busy, being deployed, behind a wrong proxy: others may put that right
             log_once("busy", f"the server answers {status}: {_reason(answer)}")
             return "retry", max(self._backoff(), retry_after)
-        if status == 413:
-            smaller = _without_bulk(body)
-            if smaller is not None:
-                return self.deliver(smaller)
         # Sending it again can't help, and everything behind it would wait for ever.
         self.refused += 1
         log_once(("refused", status), f"the server refuses a report ({status}), which is dropped: {_reason(answer)}")
@@ -1711,7 +1718,10 @@ def tls_context(settings):
 
 
 def post(target, path, body, token, tls=None):
-    """One request: (status, Retry-After in seconds, answer). No redirect and no proxy is followed."""
+    """One request: (status, Retry-After in seconds, answer). No redirect and no proxy is followed.
+
+    The answer is the JSON object that came or, where none did, a text that tells what came instead.
+    """
     import http.client
 
     scheme, host, port, prefix = target
@@ -1735,8 +1745,11 @@ def post(target, path, body, token, tls=None):
         retry = response.getheader("Retry-After") or ""
         try:
             answer = json.loads(raw)
-        except ValueError:
-            answer = {}
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            kind = response.getheader("Content-Type") or "no Content-Type"
+            answer = f"({kind}) {' '.join(raw[:400].decode('utf-8', 'replace').split())}"
         return response.status, min(600, int(retry)) if retry.isdigit() else 0, answer
     finally:
         watchdog.cancel()
@@ -1750,10 +1763,18 @@ def _cut(connection):
             sock.shutdown(socket.SHUT_RDWR)
 
 
+def _is_ours(answer):
+    """Whether a refusal is healthboard's, which always names the error and says what to do; a proxy's page doesn't."""
+    return isinstance(answer, dict) and all(isinstance(answer.get(key), str) for key in ("error", "detail"))
+
+
 def _reason(answer):
     if not isinstance(answer, dict):
-        return "no reason given"
-    text = f"{answer.get('error', '')} {answer.get('detail', '')}".strip()
+        text = str(answer)
+    elif _is_ours(answer):
+        text = f"{answer['error']} {answer['detail']}"
+    else:
+        text = json.dumps(answer)
     return "".join(c for c in text if c.isprintable())[:300] or "no reason given"
 
 
@@ -1925,7 +1946,10 @@ class Identity:
         target = check_url(self.settings.url)
         if self.tls is None and target[0] == "https":
             self.tls = tls_context(self.settings)
-        return post(target, path, json.dumps(value).encode(), token, self.tls)
+        status, retry_after, answer = post(target, path, json.dumps(value).encode(), token, self.tls)
+        if status == 200 and not isinstance(answer, dict):
+            raise OSError(f"what answers at {self.settings.url} is not healthboard's API: {_reason(answer)}")
+        return status, retry_after, answer
 
     def _keep(self, answer):
         left, now = float(answer["expires_in_s"]), time.time()
@@ -1994,6 +2018,7 @@ class Reporter:
         self.sender = Sender(settings, self.spool, self._answered)
         self.reading = _failure("hung", NOT_YET, "not read yet")
         self.read_at = time.monotonic()
+        self.well = False  # whether the last reading is without any bad sign
         self.gpus = []
         self.signs = set()
         self.last_attached = -1e9
@@ -2041,14 +2066,17 @@ class Reporter:
         """Read once and spool what there is to tell."""
         reading = self.probe.read(URGENT_WAIT_S if urgent else None, self.wake)
         if is_pending(reading):
-            # Kernel lines must not wait for a slow driver. A reading that is still fresh is told once more.
-            if self.reading["state"] == "ok" and time.monotonic() - self.read_at < 60:
+            # Kernel lines must not wait for a slow driver. A good reading that is still fresh is told once more. A bad one
+            # is not: it would count as a second look at what was looked at once. Then NVML is told as not read yet.
+            if self.well and time.monotonic() - self.read_at < 60:
                 reading, gpus = dict(self.reading, detail=f"as read before; {reading['detail']}"), self.gpus
             else:
                 gpus = []
         else:
             gpus = self.inventory.complete(reading)
             self.reading, self.gpus, self.read_at = reading, gpus, time.monotonic()
+            expected = self.settings.expected()[0]
+            self.well = not worst_signs(reading, gpus) and (expected is None or reading["count"] >= expected)
             if reading["state"] == "ok":
                 self.recorder.add(time.time(), gpus)
         if reading["state"] == "ok":
