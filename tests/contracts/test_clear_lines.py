@@ -43,6 +43,8 @@ def test_a_command_without_a_migrated_database_says_so(tmp_path, args):
     done = Stack(tmp_path).manage(*args, check=False)
     (line,) = done.stderr.strip().splitlines()
     assert done.returncode == 2 and "the database is not ready" in line and done.stdout == ""
+    # run without an installation's settings, it must not read as that installation's outage
+    assert f"HEALTHBOARD_MODE is sandbox, its home {tmp_path}" in line and "docs/install/README.md, Commands" in line
 
 
 def test_a_command_in_a_wrong_environment_says_what_is_wrong(tmp_path):

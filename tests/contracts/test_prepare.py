@@ -73,6 +73,11 @@ def test_nothing_starts_on_a_database_that_was_not_prepared(env, name):
     )
 
 
+def test_a_command_of_an_installation_says_nothing_of_the_sandbox(env):
+    code, _, err = ended(begin(env, "manage", "check_invariants"))
+    assert code == 2 and "the database is not ready: relation" in err and "sandbox" not in err
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [

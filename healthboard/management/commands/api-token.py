@@ -13,7 +13,7 @@ from django.db import DatabaseError, transaction
 from healthboard.fleet.models import Account
 from healthboard.people import tokens
 from healthboard.people.access import SCOPES
-from healthboard.people.console import operating
+from healthboard.people.console import not_ready, operating
 from healthboard.refusals import Refusal
 
 
@@ -44,8 +44,7 @@ class Command(BaseCommand):
         except Refusal as refusal:
             raise CommandError(refusal.message, returncode=2) from None
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
         self.stdout.write(token)
 
     def _issued(self, user: str, service: str, account: str, **values: Any) -> str:

@@ -2,10 +2,11 @@
 
 import sys
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
 from healthboard.cases.invariants import check
+from healthboard.people.console import not_ready
 
 
 class Command(BaseCommand):
@@ -16,8 +17,7 @@ class Command(BaseCommand):
         try:
             broken = check()
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
         for sentence in broken:
             self.stdout.write(sentence)
         if broken:

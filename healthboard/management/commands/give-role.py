@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from healthboard.fleet.models import Account
 from healthboard.people import access, grants
-from healthboard.people.console import named, operating
+from healthboard.people.console import named, not_ready, operating
 from healthboard.people.models import Grant, Role
 from healthboard.refusals import Refusal
 
@@ -36,8 +36,7 @@ class Command(BaseCommand):
         except Refusal as refusal:
             raise CommandError(refusal.message, returncode=2) from None
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
 
     def _give(self, user: str, role: str, account: str, region: str, pool: str, admin: str) -> None:
         found = get_user_model().objects.filter(username=user, is_active=True).first()

@@ -11,7 +11,7 @@ from django.db import DatabaseError
 
 from healthboard.fleet.models import Instance
 from healthboard.people import enrolment, tokens
-from healthboard.people.console import operating
+from healthboard.people.console import not_ready, operating
 
 
 class Command(BaseCommand):
@@ -36,8 +36,7 @@ class Command(BaseCommand):
                 return
             token = tokens.issue_node(instance, actor=operating())
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
         self.stdout.write(token)
 
 

@@ -9,7 +9,7 @@ from django.db import DatabaseError
 
 from healthboard import config
 from healthboard.cases import retention
-from healthboard.people.console import named, operating
+from healthboard.people.console import named, not_ready, operating
 
 
 class Command(BaseCommand):
@@ -27,8 +27,7 @@ class Command(BaseCommand):
         except config.BadSetting as error:
             raise CommandError(str(error), returncode=2) from None
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
         for one in found:
             if one.before is None:
                 said = f"kept for ever ({one.kind.variable}=0)"

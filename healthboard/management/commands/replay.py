@@ -12,6 +12,7 @@ from django.db import DatabaseError
 
 from healthboard import clock
 from healthboard.cases import replay
+from healthboard.people.console import not_ready
 from healthboard.policies import exchange
 from healthboard.policies.form_fields import parse_duration
 from healthboard.refusals import Refusal
@@ -41,8 +42,7 @@ class Command(BaseCommand):
         except Refusal as refusal:
             raise CommandError(refusal.message, returncode=2) from None
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
         if left:
             self.stdout.write(
                 f"{left} pieces of evidence cannot be decided again: their inputs were purged for their age"

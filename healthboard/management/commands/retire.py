@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from healthboard.cases import retire
-from healthboard.people.console import named
+from healthboard.people.console import named, not_ready
 from healthboard.refusals import Refusal
 
 HOW = {
@@ -44,8 +44,7 @@ class Command(BaseCommand):
         except Refusal as refusal:
             raise CommandError(refusal.message, returncode=2) from None
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
         for row in rows:
             self.stdout.write(f"{row.what} ({HOW[row.by]})" + (f":\n  {row.command}" if row.command else ""))
         if rows:

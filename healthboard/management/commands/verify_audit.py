@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from healthboard.audit import chain, heads
+from healthboard.people.console import not_ready
 
 
 class Command(BaseCommand):
@@ -29,8 +30,7 @@ class Command(BaseCommand):
             seen = chain.verify(against)
             behind = "" if head else heads.behind()
         except DatabaseError as error:
-            reason = (str(error).strip().splitlines() or ["unknown"])[0]
-            raise CommandError(f"the database is not ready: {reason}", returncode=2) from None
+            raise not_ready(error) from None
         broken = seen.broken
         if head and not seen.found:
             broken.append(f"the head {head.lower()} is not in the chain: its end was cut off, or it was rewritten")
