@@ -15,10 +15,19 @@ from healthboard.people.web import actor_of, recent
 from healthboard.refusals import Refusal
 
 AGAIN = "/accounts/again/"
+READS = ("GET", "HEAD")
 
 
 def acting(request: HttpRequest) -> Any:
     return actor_of(request, via="admin")
+
+
+def may(request: HttpRequest, verb: str) -> bool:
+    """Whether the person may do it somewhere. Each admin page asks that of every kind of row for its menu: where nothing
+    is changed, the grants are read once."""
+    if request.method in READS and getattr(request.user, "grants_kept", None) is None:
+        access.read_once(request.user)
+    return access.somewhere(request.user, verb)
 
 
 class Granted(admin.ModelAdmin):
@@ -27,19 +36,19 @@ class Granted(admin.ModelAdmin):
     verb = "people"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return access.somewhere(request.user, self.verb)
+        return may(request, self.verb)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return access.somewhere(request.user, self.verb)
+        return may(request, self.verb)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return access.somewhere(request.user, self.verb)
+        return may(request, self.verb)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return access.somewhere(request.user, self.verb)
+        return may(request, self.verb)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return access.somewhere(request.user, self.verb)
+        return may(request, self.verb)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if stale := self._stale(request):
@@ -85,10 +94,10 @@ class ReadOnly(admin.ModelAdmin):
     pool = "pool__name"
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return access.somewhere(request.user, "view")
+        return may(request, "view")
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return access.somewhere(request.user, "view")
+        return may(request, "view")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
