@@ -34,7 +34,7 @@ lint: $(STAMP)
 bench: $(STAMP)
 	@exec $(BIN)/python -m tests.bench
 
-# Goes on where the last call stopped, and ends within 50 minutes: `make safety ARGS="--row T1 --minutes 20 --jobs 4"`.
+# Stops by itself after 50 minutes, and goes on from there when it is called again: `make safety ARGS="--row T1 --minutes 20 --jobs 4"`.
 safety: $(STAMP)
 	@exec $(BIN)/python -m tests.safety.run $(ARGS)
 
