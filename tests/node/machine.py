@@ -105,6 +105,7 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.reports, self.posts, self.answers, self.requests = [], [], [], []
         self.refuse = lambda report: None
+        self.retry_after = None  # seconds, as every refusal tells them
         self.condemned, self.asked = [], []  # what the gate is told, and what it asked
         self.changed = threading.Condition()
 
@@ -143,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _say(self, status, answer):
         data = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
         self.send_response(status)
+        if status != 200 and self.server.retry_after is not None:
+            self.send_header("Retry-After", str(self.server.retry_after))
         self.send_header("Content-Type", "text/html" if isinstance(answer, str) else "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

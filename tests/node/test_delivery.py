@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 
@@ -21,6 +22,12 @@ XID79 = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 
 def _texts(report):
     return [x["text"] for x in report["kernel"]]
+
+
+def jumps(numbers):
+    """How often a number is not the next one. They only ever grow; a restart may jump, up to the uptime."""
+    assert numbers == sorted(set(numbers))
+    return sum(after != before + 1 for before, after in pairwise(numbers))
 
 
 def test_reports_arrive_in_order_with_the_credential_and_fit_the_schema(machine, server, reporter):
@@ -76,7 +83,7 @@ def test_while_the_server_is_away_reports_wait_and_then_come_in_order(machine, r
         server.wait(lambda r: r["seq"] > waiting[-1])
         numbers = [r["seq"] for r in server.reports]
         assert numbers[: len(waiting)] == waiting
-        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert (jumps(waiting), jumps(numbers[len(waiting) :])) == (0, 0)
         assert [t for r in server.reports for t in _texts(r)] == [XID79]
     finally:
         server.shutdown()
@@ -95,8 +102,57 @@ def test_a_restart_goes_on_counting_and_loses_no_kernel_line(machine, server, re
     server.wait(lambda r: XID79 + " again" in _texts(r))
     numbers = [r["seq"] for r in server.reports]
     assert len(server.reports) > count
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert jumps(numbers) <= 1, numbers
     assert [x["seq"] for r in server.reports for x in r["kernel"]] == [7, 8]
+
+
+def test_numbers_that_a_full_disk_did_not_keep_are_not_used_again_in_this_boot(machine):
+    path = machine.path / "state.json"
+    path.write_text(json.dumps({"boot_id": BOOT, "report_seq": 3, "kmsg_seq": 9, "requests": []}))
+    store = node.Store(str(path), BOOT)
+    assert store.report_seq == int(node.uptime_s()) > 3 and store.kmsg_seq == 9
+    ahead = int(node.uptime_s()) + 1000
+    path.write_text(json.dumps({"boot_id": BOOT, "report_seq": ahead}))
+    assert node.Store(str(path), BOOT).report_seq == ahead
+
+
+def test_kernel_lines_of_a_report_that_the_server_refuses_are_told_as_lost_by_the_next(machine, server, reporter):
+    server.refuse = lambda report: 422 if report["kernel"] else None
+    reporter(server)
+    assert not server.wait(lambda r: True)["kernel_overrun"]
+    machine.say(XID79, 7)
+    told = server.wait(lambda r: r["kernel_overrun"])
+    server.wait(lambda r: r["seq"] > told["seq"])
+    assert [r["kernel_overrun"] for r in server.reports].count(True) == 1 and 422 in [p[2] for p in server.posts]
+
+
+def test_that_kernel_lines_were_lost_outlives_a_restart(machine):
+    settings = node.Settings({**machine.env, "HEALTHBOARD_URL": "http://127.0.0.1:1", "HEALTHBOARD_NODE_TOKEN": "x"})
+    first = node.Reporter(settings)
+    first.kmsg.pending.append({"seq": 1, "at": "", "facility": 0, "level": 3, "text": XID79})
+    try:
+        first.round()
+        first.spool.max_bytes = 1
+        first.round()  # in the place of the one before
+    finally:
+        first.probe.close()
+    assert node.Reporter(settings).spool.take_kernel_lost()
+    (machine.path / "state/state.json").write_text(json.dumps({"boot_id": "another", "kernel_lost": True}))
+    assert not node.Reporter(settings).spool.take_kernel_lost()
+
+
+@pytest.mark.parametrize("seconds, left", [(61, [3, 9]), (60, list(range(1, 10)))])
+def test_where_the_server_takes_nothing_for_long_what_is_new_does_not_wait_behind_what_is_not(
+    machine, server, seconds, left
+):
+    settings = node.Settings({**machine.env, "HEALTHBOARD_URL": server.url, "HEALTHBOARD_NODE_TOKEN": "x"})
+    spool = node.Spool(str(machine.path), 99000)
+    for seq in range(1, 10):
+        spool.append({"seq": seq, "kernel": ["x"] if seq == 3 else [], "results": [], "recorder": []})
+    server.answers, server.retry_after = [(429, None)], seconds
+    outcome, wait = node.Sender(settings, spool, None).deliver(spool.peek()[0])
+    assert (outcome, wait) == ("retry", seconds)
+    assert [json.loads(line)["seq"] for line in (machine.path / "spool.jsonl").read_text().splitlines()] == left
 
 
 def test_a_kill_in_the_middle_loses_no_kernel_line(machine, server, reporter):
@@ -207,6 +263,10 @@ def test_bad_settings_give_one_line(machine):
             "AWS_EC2_METADATA_SERVICE_ENDPOINT",
         ),
         ({"HEALTHBOARD_URL": "https://example.com", "HEALTHBOARD_INTERVAL": "often"}, "HEALTHBOARD_INTERVAL"),
+        (
+            {"HEALTHBOARD_URL": "https://example.com", "HEALTHBOARD_INTERVAL": "41"},
+            "must be 40 seconds at most, not 41",
+        ),
     ):
         machine.env.update({"HEALTHBOARD_NODE_TOKEN": "", **env})
         status, _, err = machine.run()

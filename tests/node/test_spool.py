@@ -10,23 +10,29 @@ from hypothesis import strategies as st
 from workers.node import healthboard_node as node
 
 
-def _report(seq, news=False, pad=0):
+def _report(seq, news=False, pad=0, recorder=(), results=(), overrun=False):
     return {
         "seq": seq,
         "boot_id": "b",
         "kernel": ["x"] if news else [],
-        "results": [],
-        "recorder": [],
+        "kernel_overrun": overrun,
+        "results": list(results),
+        "recorder": list(recorder),
         "pad": "." * pad,
     }
 
 
-def _drain(spool):
+def _left(spool):
+    """The reports that wait, whole."""
     out = []
     while (item := spool.peek()) is not None:
-        out.append(json.loads(item[0])["seq"])
+        out.append(json.loads(item[0]))
         spool.done(item[1])
     return out
+
+
+def _drain(spool):
+    return [report["seq"] for report in _left(spool)]
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,6 +62,75 @@ def test_when_it_is_full_reports_without_news_go_first(tmp_path):
     left = _drain(spool)
     assert {3, 7, 50} <= set(left)
     assert spool.dropped > 50
+
+
+def test_a_flight_recording_goes_before_a_report_with_news(tmp_path):
+    spool = node.Spool(str(tmp_path), 4000)
+    for seq in range(1, 11):
+        spool.append(_report(seq, news=True, recorder=["." * 400]))
+    left = _left(spool)
+    assert [r["seq"] for r in left] == list(range(1, 11)) and spool.dropped == 0
+    bare = [r["seq"] for r in left if not r["recorder"]]
+    assert 0 < len(bare) < 10 and bare == list(range(1, len(bare) + 1))  # of the oldest
+    assert all(r["kernel"] == ["x"] for r in left) and not spool.take_kernel_lost()
+
+
+def test_kernel_lines_that_a_full_spool_drops_are_told_as_lost(tmp_path):
+    spool = node.Spool(str(tmp_path), 3000)
+    for seq in range(1, 60):
+        spool.append(_report(seq))
+    assert spool.dropped and not spool.take_kernel_lost()  # those told nothing of the kernel log
+    for seq in range(60, 120):
+        spool.append(_report(seq, news=True))
+    assert (spool.take_kernel_lost(), spool.take_kernel_lost()) == (True, False)
+    assert 60 not in _drain(spool)
+    for seq in range(120, 180):
+        spool.append(_report(seq, overrun=seq == 120))  # the word that some were lost is lost with its report
+    assert 120 not in _drain(spool) and spool.take_kernel_lost()
+
+
+def test_kernel_lines_that_the_memory_or_the_server_does_not_take_are_told_as_lost(tmp_path):
+    spool = node.Spool(str(tmp_path), 9000)
+    spool.path = str(tmp_path / "no/such/folder/spool.jsonl")
+    for seq in range(1, 101):
+        spool.append(_report(seq, news=seq == 1))
+    assert not spool.take_kernel_lost()
+    spool.append(_report(101))
+    assert spool.take_kernel_lost()
+    spool.refused(node._packed(_report(102)))
+    assert not spool.take_kernel_lost()
+    spool.refused(node._packed(_report(103, news=True)))
+    assert spool.take_kernel_lost()
+
+
+def test_what_waited_in_memory_goes_before_what_came_after_it(tmp_path):
+    spool = node.Spool(str(tmp_path), 9000)
+    here = spool.path
+    spool.append(_report(1))
+    spool.path = str(tmp_path / "no/such/folder/spool.jsonl")
+    for seq in (2, 3):
+        spool.append(_report(seq))
+    spool.path = here
+    item = spool.peek()
+    spool.done(item[1])
+    in_memory = spool.peek()  # under way while the disk takes again
+    spool.append(_report(4))
+    spool.done(in_memory[1])
+    assert [json.loads(x[0])["seq"] for x in (item, in_memory)] == [1, 2]
+    assert _drain(spool) == [2, 3, 4] and not spool.memory  # 2 twice, which the server takes for a duplicate
+
+
+def test_thinned_it_keeps_what_is_new_and_the_newest(tmp_path):
+    spool = node.Spool(str(tmp_path), 99000)
+    for seq in range(1, 41):
+        spool.append(
+            _report(seq, news=seq in (3, 30), results=["r"] if seq == 7 else (), recorder=["x"] * (10 < seq < 30))
+        )
+    spool.thin()
+    assert _drain(spool) == [3, 7, 11, 27, 28, 29, 30, 40]
+    assert spool.dropped == 32 and not spool.take_kernel_lost()
+    spool.thin()
+    assert _drain(spool) == []
 
 
 def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path):

@@ -62,6 +62,10 @@ POST_DEADLINE_S = 30.0
 #: Answers after which the same report can't be taken later either.
 HOPELESS = frozenset({400, 409, 413, 415, 422})
 URGENT_WAIT_S = 3.0
+#: A server that takes nothing for longer than this is not just busy: what tells nothing new is not kept for it.
+LONG_WAIT_S = 60
+#: The server calls a longer silence than three times 15 seconds a gap.
+LONGEST_INTERVAL_S = 40
 
 #: GPUs per instance type. A type that is not listed is unknown, never zero.
 GPUS_BY_TYPE = {
@@ -1446,9 +1450,11 @@ class Store:
         stored = read_json(path) if path else {}
         same = stored.get("boot_id") == boot_id
         self.kmsg_seq = stored.get("kmsg_seq") if same else None
-        # Without a state the count goes on from the uptime, so that numbers used before a loss of the state in
-        # this boot aren't used again (there is never more than one report a second on average).
-        self.report_seq = stored.get("report_seq", 0) if same else int(uptime_s())
+        # The count is never behind the uptime, so that numbers used before the state was lost, or while a full disk did
+        # not take it, aren't used again in this boot (there is never more than one report a second on average).
+        self.report_seq = max(stored.get("report_seq", 0) if same else 0, int(uptime_s()))
+        #: kernel lines went with a report that was dropped, and no report has told it yet
+        self.kernel_lost = same and stored.get("kernel_lost") is True
         self.requests = [r for r in stored.get("requests", []) if isinstance(r, dict) and r.get("id")]
 
     def seen(self, request):
@@ -1475,16 +1481,46 @@ class Store:
                 write_json(
                     self.path,
                     {"boot_id": self.boot_id, "kmsg_seq": self.kmsg_seq, "report_seq": self.report_seq,
-                     "requests": self.requests},
+                     "kernel_lost": self.kernel_lost, "requests": self.requests},
                 )  # fmt: skip
             except OSError as e:
                 log_once("store", f"the state can't be kept in {self.path}: {e}")
 
 
+ROUTINE, CHANGE, NEWS = range(3)
+
+
+def _worth(line):
+    """What a spooled report tells: nothing new, that something has just broken, or kernel lines or results."""
+    if b'"kernel":[]' in line and b'"results":[]' in line:
+        return ROUTINE if b'"recorder":[]' in line else CHANGE
+    return NEWS
+
+
+def _tells_kernel(line):
+    """Whether a report speaks of the kernel log: lines of it, or that some are missing."""
+    return b'"kernel":[]' not in line or b'"kernel_overrun":true' in line
+
+
+def _without_recorder(line):
+    """A spooled report without its flight recording."""
+    if b'"recorder":[]' in line:
+        return line
+    try:
+        return _packed({**json.loads(line), "recorder": []})
+    except ValueError:
+        return line
+
+
+def _packed(report):
+    return json.dumps(report, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+
+
 class Spool:
     """Reports in order on disk until the server has them, never more than `max_bytes`.
 
-    When it is full, reports that tell nothing new (no kernel line, no result, all well) go first, then the oldest.
+    When it is full, reports that tell nothing new (no kernel line, no result, all well) go first, then the flight
+    recordings of the oldest, then the oldest. `kernel_lost` says that kernel lines went with one that was dropped.
     """
 
     def __init__(self, directory, max_bytes):
@@ -1494,7 +1530,8 @@ class Spool:
         self.lock = threading.Lock()
         self.generation = 0
         self.dropped = 0
-        #: used only while the disk takes nothing
+        self.kernel_lost = False
+        #: the newest reports, longer than for a moment only while the disk takes nothing
         self.memory = collections.deque(maxlen=100)
         self.size = self._whole_lines()
         try:
@@ -1503,19 +1540,38 @@ class Spool:
             self.offset = 0
 
     def append(self, report):
-        line = json.dumps(report, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
         with self.lock:
+            if len(self.memory) == self.memory.maxlen:
+                self.dropped += 1
+                self.kernel_lost |= _tells_kernel(self.memory[0])
+            self.memory.append(_packed(report))
             try:
-                if self.size + len(line) > self.max_bytes:
-                    self._shrink(max(0, self.max_bytes - len(line)))
-                with open(self.path, "ab") as f:
-                    f.write(line)
-                self.size += len(line)
+                while self.memory:  # what had to wait goes out first: reports stay in order
+                    self._write(self.memory[0])
+                    self.memory.popleft()
+                said("disk")
             except OSError as e:
                 log_once("disk", f"a report can't be spooled, the newest 100 are kept in memory: {e}")
                 with contextlib.suppress(OSError):
                     os.truncate(self.path, self.size)
-                self.memory.append(line)
+
+    def _write(self, line):
+        if self.size + len(line) > self.max_bytes:
+            self._shrink(max(0, self.max_bytes - len(line)))
+        with open(self.path, "ab") as f:
+            f.write(line)
+        self.size += len(line)
+
+    def refused(self, line):
+        """The server can't take this report: what it said of the kernel log is lost."""
+        with self.lock:
+            self.kernel_lost |= _tells_kernel(line)
+
+    def take_kernel_lost(self):
+        """Whether kernel lines were lost with a report since this was asked last."""
+        with self.lock:
+            lost, self.kernel_lost = self.kernel_lost, False
+            return lost
 
     def _whole_lines(self):
         """Size of the file, after a line that a crash left unfinished is cut off."""
@@ -1539,32 +1595,56 @@ class Spool:
 
     def _shrink(self, room):
         """Rewrite with what is not sent yet, cut to half of the room. Runs in constant memory."""
-        keep = []  # (offset, length, routine)
         with open(self.path, "rb") as f:
-            f.seek(self.offset)
-            at = self.offset
-            for line in f:
-                routine = b'"kernel":[]' in line and b'"results":[]' in line and b'"recorder":[]' in line
-                keep.append((at, len(line), routine))
-                at += len(line)
-            total, goal = sum(k[1] for k in keep), room // 2
-            drop = set()
-            for only_routine in (True, False):
-                for i, (_, length, routine) in enumerate(keep):
-                    if total <= goal:
-                        break
-                    if i not in drop and (routine or not only_routine):
-                        drop.add(i)
-                        total -= length
-            with open(self.path + ".tmp", "wb") as out:
-                for i, (start, length, _) in enumerate(keep):
-                    if i not in drop:
-                        f.seek(start)
-                        out.write(f.read(length))
-        os.replace(self.path + ".tmp", self.path)
-        self.dropped += len(drop)
+            found, drop, bare = self._unsent(f), set(), {}
+            total, goal = sum(length for _, length, _, _ in found), room // 2
+            for i, (_, length, worth, _) in enumerate(found):
+                if total > goal and worth == ROUTINE:
+                    drop.add(i)
+                    total -= length
+            for i, (start, length, _, _) in enumerate(found):
+                if total > goal and i not in drop:
+                    f.seek(start)
+                    bare[i] = len(_without_recorder(f.read(length)))
+                    total -= length - bare[i]
+            for i, (_, length, _, _) in enumerate(found):
+                if total > goal and i not in drop:
+                    drop.add(i)
+                    total -= bare.get(i, length)
+            self._rewrite(f, found, drop, bare)
         if drop:
             log_once("spool", "the spool is full; reports are being dropped, those without news first")
+
+    def thin(self):
+        """Leave out what the server won't have for long, and what would keep it from a new Xid: all that tells nothing
+        new but the newest report, and of what tells a change alone all but the first and the three newest."""
+        with self.lock, contextlib.suppress(OSError), open(self.path, "rb") as f:
+            found = self._unsent(f)
+            drop = {i for i, told in enumerate(found[:-1]) if told[2] == ROUTINE}
+            drop.update([i for i, told in enumerate(found[:-1]) if told[2] == CHANGE][1:-3])
+            if drop:
+                self._rewrite(f, found, drop, ())
+
+    def _unsent(self, f):
+        """(offset, length, worth, whether it speaks of the kernel log) of each report that is not sent yet."""
+        f.seek(self.offset)
+        at, found = self.offset, []
+        for line in f:
+            found.append((at, len(line), _worth(line), _tells_kernel(line)))
+            at += len(line)
+        return found
+
+    def _rewrite(self, f, found, drop, bare):
+        """Replace the file by what was `found` in it, without what to `drop`, and without the recordings of `bare`."""
+        with open(self.path + ".tmp", "wb") as out:
+            for i, (start, length, _, _) in enumerate(found):
+                if i not in drop:
+                    f.seek(start)
+                    line = f.read(length)
+                    out.write(_without_recorder(line) if i in bare else line)
+        os.replace(self.path + ".tmp", self.path)
+        self.dropped += len(drop)
+        self.kernel_lost |= any(found[i][3] for i in drop)
         self.offset, self.size = 0, os.path.getsize(self.path)
         self.generation += 1
         self._save_mark()
@@ -1694,9 +1774,12 @@ class Sender(threading.Thread):
             return "retry", max(self._backoff(), min(60, 30 * self.settings.backoff_s))
         if status not in HOPELESS:  # busy, being deployed, behind a wrong proxy: others may put that right
             log_once("busy", f"the server answers {status}: {_reason(answer)}")
+            if status == 429 and retry_after > LONG_WAIT_S:
+                self.spool.thin()
             return "retry", max(self._backoff(), retry_after)
         # Sending it again can't help, and everything behind it would wait for ever.
         self.refused += 1
+        self.spool.refused(body)
         log_once(("refused", status), f"the server refuses a report ({status}), which is dropped: {_reason(answer)}")
         return "done", 0
 
@@ -2005,6 +2088,7 @@ class Reporter:
         self.spool = Spool(self.state_dir, settings.spool_bytes)
         self.store = Store(os.path.join(self.state_dir, "state.json"), settings.boot_id)
         self.store.report_seq = max(self.store.report_seq, self.spool.last_seq(settings.boot_id))
+        self.spool.kernel_lost = self.store.kernel_lost
         self.inventory = Inventory(
             os.path.join(self.state_dir, "inventory.json"), machine_identity(settings.sysfs), settings.boot_id
         )
@@ -2086,11 +2170,13 @@ class Reporter:
             lines, overrun, cursor, more = self.kmsg.take()
             results = self.requests.take()
             seq = self.store.report_seq + 1
+            overrun |= self.spool.take_kernel_lost()
             report = build_report(self.settings, seq, reading, gpus, lines, overrun)
             report["results"] = results
             report["recorder"] = self._recorder(reading, gpus, lines)
             self.spool.append(report)
             self.store.report_seq, self.store.kmsg_seq = seq, cursor
+            self.store.kernel_lost = self.spool.kernel_lost
             self.store.finish({r["request"] for r in results})
             self.store.save()
             self.sender.wake.set()
@@ -2327,6 +2413,12 @@ def main(argv=None):
         if not settings.url:
             raise ConfigError("HEALTHBOARD_URL is not set: the address of healthboard, such as https://hb.example.com")
         check_url(settings.url)
+        # Asked of the service alone: the gate reads the same file, and must not refuse a machine for this.
+        if settings.interval > LONGEST_INTERVAL_S:
+            raise ConfigError(
+                f"HEALTHBOARD_INTERVAL must be {LONGEST_INTERVAL_S} seconds at most, not {settings.interval:g}: healthboard "
+                "calls 45 seconds of silence a gap"
+            )
         return Reporter(settings).run()
     except ConfigError as e:
         print(f"healthboard-node: {e}", file=sys.stderr)
