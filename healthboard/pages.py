@@ -13,16 +13,15 @@ from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
+from django.urls import is_valid_path, reverse
 from django.utils.cache import patch_vary_headers
 from django.utils.safestring import SafeString, mark_safe
 
 from healthboard.people import access
+from healthboard.people.detour import READS, log_in_first
 from healthboard.refusals import Refusal
 
 PAGE_SIZE = 100
-#: methods of requests that only read
-READS = ("GET", "HEAD")
 
 
 def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
@@ -32,7 +31,7 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     @functools.wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
-            answer = redirect_to_login(request.get_full_path())
+            answer = log_in_first(request)
             if request.headers.get("HX-Request"):
                 where = redirect_to_login(request.headers.get("HX-Current-URL", "/")).url
                 answer = HttpResponse(status=401, headers={"HX-Redirect": where})
@@ -45,6 +44,8 @@ def page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             answer = view(request, *args, **kwargs)
         except Refusal as refusal:
             answer = refused(request, refusal)
+        if answer.status_code == 405:
+            answer = _only_sent_to(request, answer)
         return _kept_by_nobody(answer)
 
     return guarded
@@ -54,6 +55,24 @@ def _kept_by_nobody(answer: HttpResponse) -> HttpResponse:
     answer["Cache-Control"] = "no-store"
     patch_vary_headers(answer, ["HX-Request", "Cookie"])
     return answer
+
+
+def _only_sent_to(request: HttpRequest, answer: HttpResponse) -> HttpResponse:
+    """To whom opens an address that only takes what a form sends, which browsers do after a log-in or a reload."""
+    said = Refusal("this address only takes what a button sends. Go to the page that has it, and press it there.")
+    page = render(request, "refused.html", {"refusal": said, "back": _above(request.path)}, status=405)
+    page["Allow"] = answer.get("Allow", "POST")
+    return page
+
+
+def _above(path: str) -> str:
+    """The nearest address above one that is a page's."""
+    parts = path.strip("/").split("/")
+    for length in range(len(parts) - 1, 0, -1):
+        above = f"/{'/'.join(parts[:length])}/"
+        if is_valid_path(above):
+            return above
+    return reverse("inbox")
 
 
 def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:

@@ -119,6 +119,7 @@ WHITENOISE_ALLOW_ALL_ORIGINS = False
 
 LOGIN_URL = "/accounts/login/"
 LOGIN_REDIRECT_URL = "/"
+CSRF_FAILURE_VIEW = "healthboard.people.detour.csrf_failure"
 LOGOUT_REDIRECT_URL = "/accounts/login/"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},

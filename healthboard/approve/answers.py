@@ -16,6 +16,7 @@ from healthboard.cases import second
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.pages import page
+from healthboard.people import detour
 from healthboard.refusals import Invalid, NotAllowed, NotFound, Refusal
 
 
@@ -80,7 +81,7 @@ def answer(request: HttpRequest, case_id: int, kind: str) -> HttpResponse:
     case = case_page.find(request, case_id)
     context = {"case": case, "plan": case.plan, "answer": KINDS[kind], "why_not": may(request, "decide", case)}
     if request.method != "POST":
-        return render(request, "answer.html", context)
+        return render(request, "answer.html", {**context, "given": detour.given(request)})
     try:
         _decide(request, case_id, kind)
     except Invalid as refusal:
@@ -88,7 +89,7 @@ def answer(request: HttpRequest, case_id: int, kind: str) -> HttpResponse:
         return render(request, "answer.html", context, status=refusal.status)
     except Refusal as refusal:
         if refusal.details.get("again"):
-            return log_in_again(reverse("case", args=[case_id]))
+            return log_in_again(request, request.path)
         return case_page.refused(request, case_id, refusal)
     return see_other(request, reverse("case", args=[case_id]), KINDS[kind].done)
 
@@ -127,14 +128,16 @@ def release(request: HttpRequest, case_id: int) -> HttpResponse:
     where = reverse("case", args=[case_id])
     context = {"case": case, "why_not": may(request, "release", case)}
     if request.method != "POST":
-        return render(request, "release.html", context)
+        return render(request, "release.html", {**context, "given": detour.given(request)})
     try:
         second.ask_release(case_id, actor=actor_of(request), reason=request.POST.get("reason", ""))
     except Invalid as refusal:
-        return render(request, "release.html", {**context, "error": refusal.message}, status=refusal.status)
+        return render(
+            request, "release.html", {**context, "error": refusal.message, "given": request.POST}, status=refusal.status
+        )
     except NotAllowed as refusal:
         if refusal.details.get("again"):
-            return log_in_again(where)
+            return log_in_again(request, request.path)
         return case_page.refused(request, case_id, refusal)
     except Refusal as refusal:
         return case_page.refused(request, case_id, refusal)

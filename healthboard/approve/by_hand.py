@@ -16,7 +16,7 @@ from healthboard.cases import by_hand
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
 from healthboard.pages import page
-from healthboard.people import access
+from healthboard.people import access, detour
 from healthboard.refusals import Invalid, NotFound, Refusal
 from healthboard.repairs import brakes
 
@@ -38,7 +38,8 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
     """GET: the plan and the form. POST: ask for it; a changed world is shown anew with status 409."""
     found, action = find(request, pk), action.upper()
     if request.method != "POST":
-        return render(request, "act.html", _context(request, found, action))
+        written = {"given": detour.given(request).get("reason", "")}
+        return render(request, "act.html", {**_context(request, found, action), **written})
     reason = request.POST.get("reason", "")
     try:
         decision = by_hand.ask(
@@ -51,7 +52,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
         raise
     except Refusal as refusal:
         if refusal.details.get("again"):
-            return log_in_again(request.path)
+            return log_in_again(request, request.path)
         request.refusal = refusal.message
         found.refresh_from_db()
         context = {**_context(request, found, action), "refusal": refusal, "given": reason}

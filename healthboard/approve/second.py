@@ -23,7 +23,7 @@ def confirm(request: HttpRequest, pk: int) -> HttpResponse:
         second.confirm(pk, actor=actor_of(request))
     except Refusal as refusal:
         if refusal.details.get("again"):
-            return log_in_again(_where(row))
+            return log_in_again(request, _where(row))
         raise
     return see_other(request, _where(row), f"Confirmed: {row.what}.")
 

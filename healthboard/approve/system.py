@@ -25,7 +25,7 @@ from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
 from healthboard.notices import queries as told
 from healthboard.pages import explained, live, page, version
-from healthboard.people import access
+from healthboard.people import access, detour
 from healthboard.people import refused as refusals
 from healthboard.people import second as people_second
 from healthboard.people.models import Request
@@ -97,6 +97,7 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
         "url_known": bool(settings.URL),
         "lengths": by_hand.LENGTHS,
         "may": _may(request),
+        "given": detour.given(request),
     }
 
 
@@ -166,7 +167,7 @@ def _do(request: HttpRequest, said: str, act: Callable[[], object]) -> HttpRespo
         act()
     except Refusal as refusal:
         if refusal.details.get("again"):
-            return log_in_again(where)
+            return log_in_again(request, where)
         return explained(request, "system.html", context(request, _seen(request)), refusal, where)
     return see_other(request, where, said)
 

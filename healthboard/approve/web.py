@@ -1,14 +1,13 @@
-"""Small helpers of the pages where people decide: whose click it is, and where to go for a fresh log-in."""
+"""Small helpers of the pages where people decide: whose click it is, and where to go after it."""
 
 from __future__ import annotations
-
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from healthboard.cases.models import Case
 from healthboard.people import access
+from healthboard.people.detour import log_in_again
 from healthboard.people.web import actor_of
 
 __all__ = ["actor_of", "log_in_again", "may", "see_other"]
@@ -19,10 +18,6 @@ def see_other(request: HttpRequest, where: str, said: str = "") -> HttpResponse:
     if said:
         messages.success(request, said)
     return HttpResponseRedirect(where, status=303)
-
-
-def log_in_again(where: str) -> HttpResponse:
-    return HttpResponseRedirect(f"/accounts/again/?{urlencode({'next': where})}", status=303)
 
 
 def may(request: HttpRequest, verb: str, case: Case) -> str | None:

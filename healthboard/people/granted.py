@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from healthboard.people import access
+from healthboard.people import access, detour
 from healthboard.people.denied import keep
 from healthboard.people.web import actor_of, recent
 from healthboard.refusals import Refusal
@@ -79,6 +79,7 @@ class Granted(admin.ModelAdmin):
 
 
 def _again(request: HttpRequest) -> HttpResponse:
+    detour.keep(request, request.get_full_path())
     return HttpResponseRedirect(f"{AGAIN}?{urlencode({'next': request.get_full_path()})}")
 
 

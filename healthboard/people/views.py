@@ -9,7 +9,6 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, update_session_auth_hash
 from django.contrib.auth import views as django_views
-from django.contrib.auth.decorators import login_required
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.contrib.auth.views import redirect_to_login
 from django.db import transaction
@@ -23,7 +22,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.generic import FormView
 
 from healthboard.audit.record import record
-from healthboard.people import limits, passwords, sessions
+from healthboard.people import detour, limits, passwords, sessions
 from healthboard.people.web import actor_of, recent, stamp
 
 TOO_MANY = (
@@ -37,7 +36,9 @@ class Login(django_views.LoginView):
     template_name = "registration/login.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(oidc=settings.OIDC, local=settings.LOCAL_LOGIN, **kwargs)
+        return super().get_context_data(
+            oidc=settings.OIDC, local=settings.LOCAL_LOGIN, messages=detour.before_log_in(self.request), **kwargs
+        )
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name = request.POST.get("username", "")
@@ -135,6 +136,7 @@ class Again(LoginRequiredMixin, FormView):
     @transaction.atomic
     def form_valid(self, form: Any) -> HttpResponse:
         _welcome(self.request)
+        detour.logged_in_anew(self.request)
         return HttpResponseRedirect(self.next_url())
 
 
@@ -184,14 +186,16 @@ class Password(LoginRequiredMixin, FormView):
 
 
 @never_cache
-@login_required
 def own_sessions(request: HttpRequest) -> HttpResponse:
     """Where one is logged in. To end a session takes a fresh log-in, so that a stolen one cannot lock its owner out."""
+    if not request.user.is_authenticated:
+        return detour.log_in_first(request)
     mine = request.session.session_key
     if request.method != "POST":
         rows = sessions.of(request.user, mine)
         return render(request, "registration/sessions.html", {"rows": rows, "own": request.user.has_usable_password()})
     if not recent(request):
+        detour.keep(request, reverse("sessions"))
         return redirect_to_login(reverse("sessions"), reverse("again"))
     count = sessions.end(request.user, actor=actor_of(request), name=request.POST.get("name") or None, keep=mine)
     messages.success(request, f"{count} session{'' if count == 1 else 's'} ended.")

@@ -7,12 +7,12 @@ from datetime import datetime
 from functools import wraps
 from typing import Any
 
-from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 
 from healthboard import clock
 from healthboard.people.access import RECENT_S, somewhere, why_not
 from healthboard.people.actors import Actor
+from healthboard.people.detour import log_in_first
 from healthboard.refusals import NotAllowed
 
 AUTH_AT = "auth_at"
@@ -54,7 +54,7 @@ def may(verb: str) -> Callable:
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if not request.user.is_authenticated:
-                return redirect_to_login(request.get_full_path())
+                return log_in_first(request)
             if not somewhere(request.user, verb):
                 raise NotAllowed(why_not(request.user, verb) or "Not allowed.")
             return view(request, *args, **kwargs)

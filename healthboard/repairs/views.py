@@ -8,13 +8,12 @@ from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils.http import urlencode
 from django.views.decorators.http import require_POST
 
 from healthboard import pages
 from healthboard.exports import FORMATS, export
 from healthboard.fleet import foreign
-from healthboard.people import access
+from healthboard.people import access, detour
 from healthboard.people.web import actor_of
 from healthboard.refusals import Invalid, NotFound, Refusal
 from healthboard.repairs import agreement, queries, second, waiting
@@ -91,6 +90,7 @@ def _context(request: HttpRequest, found: Repair) -> dict[str, Any]:
         "expected": expect([found]).get(found.pk) if found.closed_at is None else None,
         "waiting": foreign.rows(see, waits, "text"),
         "occupancy": getattr(found, "occupancy", None),
+        "given": detour.given(request),
         "choices": agreement.choices(found, request.user),
         "two": second.waiting(request.user, f"repair:{found.pk}") if found.closed_at is None else [],
         "over_budget": second.waits_for_budget(found),
@@ -175,7 +175,6 @@ def _done(request: HttpRequest, pk: int, said: str) -> HttpResponse:
 
 def _refused(request: HttpRequest, pk: int, refusal: Refusal) -> HttpResponse:
     if refusal.details.get("again"):
-        where = urlencode({"next": reverse("repair", args=[pk])})
-        return HttpResponseRedirect(f"/accounts/again/?{where}", status=303)
+        return detour.log_in_again(request, reverse("repair", args=[pk]))
     context = _context(request, _find(request, pk))
     return pages.explained(request, "repair.html", context, refusal, reverse("repair", args=[pk]))

@@ -119,7 +119,10 @@ def test_releasing_wants_an_admin_with_a_fresh_log_in(home, log_in):
     session["auth_at"] = make.ago(1000).isoformat()
     session.save()
     answer = client.post(f"/cases/{group.pk}/release/", {"reason": "fixed"})
-    assert (answer.status_code, answer["Location"]) == (303, f"/accounts/again/?next=%2Fcases%2F{group.pk}%2F")
+    assert (answer.status_code, answer["Location"]) == (
+        303,
+        f"/accounts/again/?next=%2Fcases%2F{group.pk}%2Frelease%2F",
+    )
     tripped.refresh_from_db()
     assert tripped.released_at is None
     assert log_in("admin").post(f"/cases/{group.pk}/release/", {"reason": "fixed"}).status_code == 303

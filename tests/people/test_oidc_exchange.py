@@ -19,6 +19,7 @@ from django.test import Client
 
 from healthboard import clock
 from healthboard.people import limits
+from healthboard.people.models import Grant
 from healthboard.people.oidc import client as oidc_client
 from healthboard.people.oidc import config
 from tests import factories
@@ -115,6 +116,17 @@ def test_to_log_in_again_says_why_it_did_not_help(client, issuer, told, says):
 
 def test_to_log_in_again_goes_on_where_the_provider_asked(client, issuer):
     assert log_in(client, issuer, AGAIN, auth_time=int(time.time())).url == "/system/"
+
+
+def test_what_wanted_the_fresh_log_in_is_said_to_be_undone_yet(client, issuer):
+    factories.switch(stopped=True)
+    log_in(client, issuer, "?next=/system/")
+    Grant.objects.create(user_id=client.session["_auth_user_id"], role="admin")
+    assert client.post("/system/resume/", {"reason": "it was a drill"}).status_code == 303
+    assert log_in(client, issuer, AGAIN, auth_time=1_700_000_000).status_code == 403
+    assert log_in(client, issuer, AGAIN, auth_time=int(time.time())).url == "/system/"
+    text = client.get("/system/").content.decode()
+    assert "You are logged in anew. Nothing was done yet: send it again." in text and 'value="it was a drill"' in text
 
 
 def test_the_providers_description_is_asked_for_once(client, issuer, monkeypatch):

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 from requests import RequestException
 
 from healthboard.audit.record import record
-from healthboard.people import limits, sessions
+from healthboard.people import detour, limits, sessions
 from healthboard.people.oidc import client
 from healthboard.people.web import actor_of, recent, stamp
 
@@ -53,11 +53,12 @@ def callback(request: HttpRequest) -> HttpResponse:
     _possible(request)
     if answer := _limited(request):
         return answer
-    exchange = client.Client(request)
+    exchange, sent = client.Client(request), detour.kept_of(request)
     answer = client.Callback.adapter_view(exchange)(request)
     claims = getattr(request, "oidc", None)
     if claims is None or not request.user.is_authenticated or answer.status_code != 302:
         return answer
+    detour.put_back(request, sent)  # the library's log-in begins a session without it
     sessions.begin(request)
     told = _asked_at(claims.get("auth_time"))
     if told is not None:
@@ -70,6 +71,7 @@ def callback(request: HttpRequest) -> HttpResponse:
         record("login", f"user:{request.user.pk}", text, actor=actor_of(request))
     if exchange.state.get("again") and not recent(request):  # the page that wanted it would only ask once more
         return _still_old(request, told)
+    detour.logged_in_anew(request)
     return answer
 
 

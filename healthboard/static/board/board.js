@@ -38,7 +38,8 @@
     const at = live();
     if (!at) return false;
     const field = document.activeElement;
-    return Boolean($("dialog[open]") || $("input[name=row]:checked", at) || $("tbody tr:hover, tbody tr:focus-within, .rack a:hover, .rack a:focus", at)
+    // An open dialog and what is filled in again after a log-in stay as well.
+    return Boolean($("dialog[open]") || $("[data-given]", at) || $("input[name=row]:checked", at) || $("tbody tr:hover, tbody tr:focus-within, .rack a:hover, .rack a:focus", at)
       || (field && at.contains(field) && field.matches("input, textarea, select")));
   }
   document.addEventListener("htmx:beforeRequest", (event) => {
