@@ -11,8 +11,9 @@
  *   gpu I lost 1 | hang FUNCTION | crash FUNCTION
  *   gpu I fail FUNCTION CODE
  *   gpu I temperature|power|util|mem_total|mem_used|sram|recovery|reasons|replay|fabric_state|fabric_status|
- *         fabric_mask|links_up|links_down NUMBER
+ *         fabric_mask|links_up|links_down|links_unread NUMBER
  *   gpu I ecc VOLATILE_CORR VOLATILE_UNC AGGREGATE_CORR AGGREGATE_UNC
+ *   (of its links none is up where both are 0; a GPU without links fails nvmlDeviceGetNvLinkState with 3)
  *   gpu I remap CORRECTABLE UNCORRECTABLE PENDING FAILURE
  *   gpu I xid NUMBER                          one event for nvmlEventSetWait, each time the number changes
  */
@@ -34,7 +35,7 @@ struct gpu {
     int handle, lost;
     char hang[64], crash[64];
     long long temperature, power, util, mem_total, mem_used, sram, recovery, reasons, replay;
-    long long fabric_state, fabric_status, fabric_mask, links_up, links_down, xid;
+    long long fabric_state, fabric_status, fabric_mask, links_up, links_down, links_unread, xid;
     u64 ecc[4];
     unsigned remap[4];
 };
@@ -91,7 +92,7 @@ static void load(void) {
 #define NUMBER(f) else if (!strcmp(key, #f)) g->f = v;
             NUMBER(temperature) NUMBER(power) NUMBER(util) NUMBER(mem_total) NUMBER(mem_used) NUMBER(sram)
             NUMBER(recovery) NUMBER(reasons) NUMBER(replay) NUMBER(fabric_state) NUMBER(fabric_status)
-            NUMBER(fabric_mask) NUMBER(links_up) NUMBER(links_down) NUMBER(xid)
+            NUMBER(fabric_mask) NUMBER(links_up) NUMBER(links_down) NUMBER(links_unread) NUMBER(xid)
         }
         else if (!strncmp(line, "init hang", 9)) init_code = -1;
         else if (!strncmp(line, "init crash", 10)) init_code = -2;
@@ -203,9 +204,10 @@ int nvmlDeviceGetGpuFabricInfoV(struct gpu *g, struct fabric *f) {
     return 0;
 }
 int nvmlDeviceGetNvLinkState(struct gpu *g, unsigned link, int *active) {
+    long long links = g->links_up + g->links_down;
     CALL(g);
-    if (!g->links_up && !g->links_down) return 3;
-    if (link >= g->links_up + g->links_down) return 2;
+    if (link >= links && link < links + g->links_unread) return 999;
+    if (link >= (links ? links : 18)) return 2;
     *active = link < g->links_up;
     return 0;
 }

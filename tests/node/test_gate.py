@@ -50,6 +50,23 @@ def test_a_bad_machine_is_refused_with_the_reason(machine, broken, name):
     assert f"FAIL {name}: " in out
 
 
+@pytest.mark.parametrize("code", [3, 13, 999])
+def test_links_that_cannot_be_read_are_no_fault_and_no_pass(machine, code):
+    machine.set(2, fail=f"nvmlDeviceGetNvLinkState {code}")
+    status, out = _gate(machine)
+    assert (status, f"SKIP links: not read: GPU 2 {machine.uuid(2)}\n" in out) == (0, True), out
+
+
+def test_links_that_are_all_down_are_a_fault_where_there_is_no_fabric(machine):
+    machine.env["HEALTHBOARD_INSTANCE_TYPE"] = "p4d.24xlarge"
+    for gpu in range(8):
+        machine.set(gpu, fabric_state=0)
+    assert "PASS links: all links up" in _gate(machine)[1]
+    machine.set(2, links_up=0, links_down=12)
+    status, out = _gate(machine)
+    assert (status, f"FAIL links: GPU 2 {machine.uuid(2)}: none of 12 NVLinks is up" in out) == (1, True), out
+
+
 def test_the_healthy_value_of_a_mask_and_a_pending_remap_are_admitted(machine):
     machine.set(0, fabric_mask=0x80, remap="1 1 1 0")
     assert _gate(machine)[0] == 0

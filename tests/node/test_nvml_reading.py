@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from healthboard.api.node_schema import Report
 from tests.node.machine import schema_errors
 from workers.node import healthboard_node as node
 
@@ -130,6 +131,25 @@ def test_all_ones_is_no_number(machine, probe):
 
 def test_links_of_a_card_without_a_bridge_are_no_fault(machine, probe):
     machine.set(0, links_up=0, links_down=12, fabric_state=0)
-    machine.set(1, links_up=0, links_down=0)
+    machine.set(1, fail="nvmlDeviceGetNvLinkState 3")
     gpus = probe().read()["gpus"]
     assert (gpus[0]["nvlink_down"], gpus[0]["fabric_state"], gpus[1]["nvlink_down"]) == (None, None, None)
+
+
+def test_links_that_cannot_be_read_are_not_known_to_be_up(machine, probe):
+    machine.set(0, links_up=0)
+    machine.set(1, fail="nvmlDeviceGetNvLinkState 999")
+    machine.set(2, links_up=15, links_down=2, links_unread=1)
+    machine.set(3, links_up=17, links_unread=1)
+    gpus = probe().read()["gpus"]
+    assert [g["nvlink_down"] for g in gpus[:5]] == [18, None, 2, None, 0]
+    assert [g["_links"] for g in gpus[:5]] == [[0, 18], [0, 0], [15, 2], [17, 0], [18, 0]]
+
+
+def test_a_number_that_the_server_could_not_take_is_none(machine, probe):
+    machine.set(0, reasons=-1, ecc=f"{2**63} {2**64 - 1} {2**63 - 1} 4")  # -1: all ones
+    gpu = probe().read()["gpus"][0]
+    assert (gpu["clock_event_reasons"], [gpu["ecc"][name] for name in node.ECC_FIELDS[:4]]) == (
+        None, [None, None, 2**63 - 1, 4],
+    )  # fmt: skip
+    Report.model_validate(machine.once())

@@ -286,7 +286,7 @@ def check_url(url):
 # ------------------------------------------------------------------------------- NVML, inside the child process
 
 NVML_STATES = {9: "driver_not_loaded", 12: "library_not_found", 18: "version_mismatch"}
-UNINITIALIZED, GPU_LOST, RESET_REQUIRED = 1, 15, 16
+UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, GPU_LOST, RESET_REQUIRED = 1, 2, 3, 15, 16
 #: Code of a reading that is still awaited: the driver is slow, and it is too early to call that a hang.
 NOT_YET = 10
 MEASUREMENTS = (
@@ -332,6 +332,7 @@ class NvmlReader:
         self.byref = byref
         self.progress = progress
         self.ready = False
+        self.refusal = None
 
     def read(self):
         """One reading: {"state", "code", "detail", "driver", "count", "gpus"}; never raises for NVML's sake."""
@@ -388,7 +389,11 @@ class NvmlReader:
         return {"state": "ok", "code": 0, "detail": "", "driver": driver, "count": count, "gpus": gpus}
 
     def _call(self, name, *args):
-        """A value, or None where the binding, the driver or the GPU doesn't give it. Raises _GpuBroken, _Stale."""
+        """A value, or None where the binding, the driver or the GPU doesn't give it. Raises _GpuBroken, _Stale.
+
+        `refusal` is then NVML's code, or None where it has not been asked or what it said can't be read.
+        """
+        self.refusal = None
         fn = getattr(self.nvml, name, None)
         return None if fn is None else self._guard(fn, *args)
 
@@ -403,6 +408,7 @@ class NvmlReader:
                 raise _GpuBroken("lost", code) from None
             if code == RESET_REQUIRED:
                 raise _GpuBroken("reset_required", code) from None
+            self.refusal = code
             return None
         except (UnicodeError, ValueError, TypeError, AttributeError):
             return None
@@ -471,7 +477,7 @@ class NvmlReader:
         reasons = self._call("nvmlDeviceGetCurrentClocksEventReasons", h)
         if reasons is None:  # the older name of the same call
             reasons = self._call("nvmlDeviceGetCurrentClocksThrottleReasons", h)
-        gpu["clock_event_reasons"] = None if reasons is None else int(reasons)
+        gpu["clock_event_reasons"] = _count(reasons)
         gpu["pcie_replay"] = _count(self._call("nvmlDeviceGetPcieReplayCounter", h))
         self._fabric(h, gpu)
         self._links(h, gpu)
@@ -497,7 +503,7 @@ class NvmlReader:
         kind = int(values[0].valueType)
         if kind >= len(members):
             return None
-        return int(getattr(values[0].value, members[kind], 0)) if hasattr(values[0].value, members[kind]) else None
+        return _count(getattr(values[0].value, members[kind], None))
 
     def _fabric(self, h, gpu):
         info = None
@@ -521,27 +527,33 @@ class NvmlReader:
             gpu["fabric_health"] = int(getattr(info, "healthMask", 0)) or None
 
     def _links(self, h, gpu):
-        up = down = 0
+        up = down = unread = 0
         for link in range(int(getattr(self.nvml, "NVML_NVLINK_MAX_LINKS", 18))):
             state = self._call("nvmlDeviceGetNvLinkState", h, link)
-            if state is None:
-                break
             if state:
                 up += 1
-            else:
+            elif state is not None:
                 down += 1
+            elif self.refusal in (INVALID_ARGUMENT, NOT_SUPPORTED):
+                break  # there are no more links
+            else:
+                unread += 1
         gpu["_links"] = [up, down]
         # A PCIe card without a bridge has links that are all down, and is well: that is no reading at all.
         if up or (down and gpu["fabric_state"] is not None):
-            gpu["nvlink_down"] = down
+            # what could not be read may be down as well: only the links that are known to be down are told
+            gpu["nvlink_down"] = down or (None if unread else 0)
 
 
 def _count(value):
-    """A counter or gauge of NVML; all ones is its way to say that there is none."""
+    """A counter or gauge of NVML; all ones is its way to say that there is none.
+
+    From 2^63 up no count is one, and the server would refuse the whole report for it.
+    """
     if value is None:
         return None
     value = int(value)
-    return None if value in (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) or value < -1000 else value
+    return None if value == 0xFFFFFFFF or not -1000 <= value < 1 << 63 else value
 
 
 def is_pending(reading):
@@ -1190,10 +1202,15 @@ def _gpu_checks(settings, gpus):
         all(g["recovery_action"] is None for g in gpus), "none wanted")  # fmt: skip
     add("sram", [f"{_who(g)}: SRAM error threshold exceeded" for g in gpus if g["ecc"]["sram_threshold"]],
         all(g["ecc"]["sram_threshold"] is None for g in gpus), "below the threshold")  # fmt: skip
+    joined = NVLINK_TYPES.match(settings.instance_type or "")
+    unread = [_who(g) for g in gpus if g["nvlink_down"] is None]
     bad = [f"{_who(g)}: {g['nvlink_down']} NVLink down" for g in gpus if g["nvlink_down"]]
-    if NVLINK_TYPES.match(settings.instance_type or ""):
-        bad += [f"{_who(g)}: no NVLink is up" for g in gpus if g.get("_links", [1, 0])[0] == 0 and not g["nvlink_down"]]
-    add("links", bad, all(g["nvlink_down"] is None for g in gpus), "all links up")
+    for g in gpus if joined else ():
+        up, down = g.get("_links", (0, 0))
+        if down and not up and not g["nvlink_down"]:
+            bad.append(f"{_who(g)}: none of {down} NVLinks is up")
+    none_known = bool(unread) if joined else len(unread) == len(gpus)
+    add("links", bad, none_known, "not read: " + (", ".join(unread) or "no GPU") if none_known else "all links up")
     bad = []
     for g in gpus:
         if g["fabric_state"] in (1, 2):
