@@ -37,6 +37,7 @@ class Machine:
             (path / f"sys/class/infiniband/rdmap{i}s0").mkdir()
         self.env = {
             "LD_LIBRARY_PATH": str(library), "NVML_DOUBLE_STATE": str(self.state),
+            "NVML_DOUBLE_INITS": str(path / "inits"),
             "HEALTHBOARD_KMSG": str(self.kmsg), "HEALTHBOARD_SYSFS": str(path / "sys"),
             "HEALTHBOARD_STATE_DIR": str(path / "state"), "HEALTHBOARD_BOOT_ID": BOOT,
             "HEALTHBOARD_INSTANCE_TYPE": "p5.48xlarge", "HEALTHBOARD_INTERVAL": "0.2",
@@ -58,6 +59,10 @@ class Machine:
         tmp = self.state.with_suffix(".new")
         tmp.write_text("\n".join(self.lines) + "\n")
         tmp.replace(self.state)  # at once: the double never reads half a machine
+
+    def inits(self):
+        """How often the library was initialised."""
+        return (self.path / "inits").stat().st_size
 
     def mark(self):
         """The machine as it is now, for `reset`."""

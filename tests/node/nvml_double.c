@@ -4,6 +4,7 @@
  * changes the machine while a process looks at it. Lines ("#" begins a comment; \xNN is a byte in a text):
  *
  *   init CODE | init hang | init crash        what nvmlInit answers
+ *   init slow MILLISECONDS                    how long it takes; each is a byte more in the file NVML_DOUBLE_INITS
  *   generation N                              another N is a driver reload: every call answers 1 until nvmlInit
  *   count N           driver TEXT             fail FUNCTION CODE (for all GPUs)
  *   gpu I uuid|serial|name TEXT               gpu I pci DOMAIN:BUS:DEVICE (hexadecimal)
@@ -41,7 +42,7 @@ struct gpu {
 };
 static struct gpu gpus[MAX_GPUS];
 static struct fail fails[MAX_FAILS];
-static int nfails, count, init_code, generation, ready_generation, ready;
+static int nfails, count, init_code, init_ms, generation, ready_generation, ready;
 static long long xid_seen[MAX_GPUS];
 static char driver[80];
 
@@ -66,7 +67,7 @@ static void load(void) {
     const char *path = getenv("NVML_DOUBLE_STATE");
     FILE *f = path ? fopen(path, "r") : NULL;
     memset(gpus, 0, sizeof gpus);
-    nfails = count = init_code = generation = 0;
+    nfails = count = init_code = init_ms = generation = 0;
     strcpy(driver, "580.95.05");
     if (!f) { init_code = 9; return; }
     while (fgets(line, sizeof line, f)) {
@@ -96,6 +97,7 @@ static void load(void) {
         }
         else if (!strncmp(line, "init hang", 9)) init_code = -1;
         else if (!strncmp(line, "init crash", 10)) init_code = -2;
+        else if (sscanf(line, "init slow %d", &init_ms) == 1) continue;
         else if (sscanf(line, "init %d", &init_code) == 1) continue;
         else if (sscanf(line, "generation %d", &generation) == 1) continue;
         else if (sscanf(line, "count %d", &count) == 1) continue;
@@ -121,8 +123,12 @@ static int answer(const char *fn, struct gpu *g) {
 #define CALL(g) do { int a_ = answer(__func__, (g)); if (a_) return a_; } while (0)
 
 int nvmlInitWithFlags(unsigned flags) {
+    const char *path = getenv("NVML_DOUBLE_INITS");
+    FILE *inits = path ? fopen(path, "a") : NULL;
     (void)flags;
+    if (inits) { fputc('i', inits); fclose(inits); }
     load();
+    usleep((unsigned)init_ms * 1000);
     if (init_code == -1) stop_here("hang");
     if (init_code == -2) stop_here("crash");
     if (init_code) return init_code;

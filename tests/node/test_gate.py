@@ -131,6 +131,13 @@ def test_it_waits_for_a_driver_that_is_still_starting(machine):
     assert (status, out.splitlines()[-1]) == (0, "gate: admitted")
 
 
+def test_it_starts_the_library_anew_as_long_as_it_waits_for_a_gpu(machine):
+    """Which only a fresh start of it sees come back."""
+    machine.set(2, handle=15)
+    assert machine.run("--gate", "--wait", "1.2")[0] == 1
+    assert machine.inits() >= 3
+
+
 def test_hardware_that_the_server_knows_as_broken_is_refused_also_while_it_is_away(machine, server):
     machine.env.update(HEALTHBOARD_URL=server.url, HEALTHBOARD_NODE_TOKEN="hbn_test")
     bad = {"uuid": machine.uuid(2), "serial": "1650000002", "why": "XID_79, repair 4"}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from workers.node import healthboard_node as node
+
+ROOT = Path(node.__file__).parents[2]
 
 
 def test_a_hang_is_told_within_the_limit_with_its_place(machine, probe):
@@ -25,6 +28,38 @@ def test_a_hang_in_the_library_itself_is_told(machine, probe):
     machine.write("init hang")
     reading = probe(HEALTHBOARD_NVML_INIT_TIMEOUT="0.5", HEALTHBOARD_NVML_TIMEOUT="0.5").read()
     assert (reading["state"], "nvmlInit" in reading["detail"]) == ("hung", True)
+
+
+def test_with_a_bad_gpu_the_library_is_started_anew_once_and_may_take_its_time(machine, probe):
+    eye = probe(HEALTHBOARD_NVML_INIT_TIMEOUT="9", HEALTHBOARD_NVML_TIMEOUT="1")
+    assert (eye.read()["state"], machine.inits()) == ("ok", 1)
+    machine.set(3, handle=15)
+    machine.write("init slow 1700")
+    told = [(reading["state"], reading["gpus"][3]["status"]) for reading in (eye.read() for _ in range(4))]
+    assert (told, machine.inits()) == ([("ok", "lost")] * 4, 2)
+    assert (eye.read(anew=True)["state"], machine.inits()) == ("ok", 3)
+    machine.set(0, hang="nvmlDeviceGetUUID")
+    assert "no answer within 1 s" in eye.read()["detail"]  # what is no start of the library keeps its own limit
+
+
+READER = """
+import os, time
+import pynvml
+from workers.node import healthboard_node as node
+reader = node.NvmlReader(pynvml, lambda where: None)
+for now in (0, 1, 2, 301, 302, 303):
+    time.monotonic = lambda: now
+    reader.read()
+    print(os.stat(os.environ["NVML_DOUBLE_INITS"]).st_size)
+"""
+
+
+def test_with_a_gpu_that_stays_bad_the_library_is_started_anew_every_few_minutes(machine):
+    machine.set(3, lost=1)
+    done = subprocess.run(
+        [sys.executable, "-c", READER], env=machine.env, cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert [int(n) for n in done.stdout.split()] == [1, 2, 2, 2, 3, 3], done.stderr
 
 
 @pytest.mark.parametrize("where", ["gpu 6 crash nvmlDeviceGetTemperature", "init crash"])

@@ -287,6 +287,12 @@ def check_url(url):
 
 NVML_STATES = {9: "driver_not_loaded", 12: "library_not_found", 18: "version_mismatch"}
 UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, GPU_LOST, RESET_REQUIRED = 1, 2, 3, 15, 16
+#: With a GPU that isn't well the library is started anew no more often than this.
+RENEW_S = 300.0
+#: What the child is asked for: a reading, or one by a library that was started anew.
+READ, READ_ANEW = b"read\n", b"anew\n"
+#: Steps that take as long as the driver's initialisation does.
+SLOW_STEPS = ("nvmlInit", "nvmlShutdown")
 #: Code of a reading that is still awaited: the driver is slow, and it is too early to call that a hang.
 NOT_YET = 10
 MEASUREMENTS = (
@@ -333,6 +339,8 @@ class NvmlReader:
         self.progress = progress
         self.ready = False
         self.refusal = None
+        self.renews = False  # whether the next reading starts the library anew
+        self.renewed_at = -RENEW_S
 
     def read(self):
         """One reading: {"state", "code", "detail", "driver", "count", "gpus"}; never raises for NVML's sake."""
@@ -355,6 +363,7 @@ class NvmlReader:
     def _forget(self):
         if self.ready:
             self.ready = False
+            self.progress("nvmlShutdown")
             with contextlib.suppress(self.nvml.NVMLError):
                 self.nvml.nvmlShutdown()
 
@@ -370,6 +379,9 @@ class NvmlReader:
 
     def _read(self):
         n = self.nvml
+        if self.renews:
+            self.renews, self.renewed_at = False, time.monotonic()
+            self._forget()
         if not self.ready:
             self.progress("nvmlInit")
             n.nvmlInit()
@@ -384,8 +396,9 @@ class NvmlReader:
             raise
         gpus = [self._gpu(i) for i in range(min(count, 64))]
         if any(g["status"] != "ok" for g in gpus):
-            # Handles go stale after a reset, and only a fresh start of the library sees a GPU that came back.
-            self._forget()
+            # Handles go stale after a reset, and only a fresh start of the library sees a GPU that came back. It takes long,
+            # and a GPU that stays bad would else cost it at each reading.
+            self.renews = time.monotonic() - self.renewed_at >= RENEW_S
         return {"state": "ok", "code": 0, "detail": "", "driver": driver, "count": count, "gpus": gpus}
 
     def _call(self, name, *args):
@@ -584,8 +597,11 @@ def nvml_child():
         if not hasattr(pynvml, "nvmlDeviceGetGpuFabricInfoV"):
             sys.stderr.write("pynvml is old, or the retired package of that name: install nvidia-ml-py\n")
     while True:
-        if not os.read(0, 64):  # the parent has gone
+        asked = os.read(0, 64)
+        if not asked:  # the parent has gone
             return 0
+        if reader and asked == READ_ANEW:
+            reader.renews = True
         reading = reader.read() if reader else _failure("library_not_found", 12, why)
         emit({"reading": reading})
         if reading["state"] == "version_mismatch":
@@ -614,45 +630,50 @@ class NvmlProbe:
         self.buffer = b""
         self.asked_at = None
         self.answered = False
+        self.slow = True  # whether this reading may take as long as the first
         self.where = ""
         self.trouble = None
         self.failures = 0
         self.not_before = 0.0
         self.started = collections.deque(maxlen=self.PER_HOUR)
 
-    def read(self, wait_s=None, hurry=None):
+    def read(self, wait_s=None, hurry=None, anew=False):
         """The next reading. With `wait_s`, at most so long, then one of state hung with code `NOT_YET`.
 
-        `hurry` is an Event: once set, no more than `URGENT_WAIT_S` are waited from then on.
+        `hurry` is an Event: once set, no more than `URGENT_WAIT_S` are waited from then on. `anew` starts the library anew
+        before it is read, where no reading is awaited yet.
         """
         if self.asked_at is None:
-            refusal = self._ask()
+            refusal = self._ask(READ_ANEW if anew else READ)
             if refusal:
                 return refusal
-        limit = self.settings.nvml_timeout if self.answered else self.settings.nvml_init_timeout
-        deadline = self.asked_at + limit
-        until = deadline if wait_s is None else min(deadline, time.monotonic() + wait_s)
+        until = float("inf") if wait_s is None else time.monotonic() + wait_s
         while True:
             if hurry is not None and hurry.is_set():
                 until, hurry = min(until, time.monotonic() + URGENT_WAIT_S), None
-            reading = self._take(max(0.0, min(until - time.monotonic(), 0.25)))
+            end = min(until, self.asked_at + self._limit())
+            reading = self._take(max(0.0, min(end - time.monotonic(), 0.25)))
             if reading:
                 return reading
-            now = time.monotonic()
-            if now >= deadline:
+            now, limit = time.monotonic(), self._limit()
+            if now >= self.asked_at + limit:
                 return self._hung(limit)
             if now >= until:
                 return _failure("hung", NOT_YET, f"no answer yet after {now - self.asked_at:.0f} s, at {self.where}")
 
-    def _ask(self):
+    def _limit(self):
+        return self.settings.nvml_init_timeout if self.slow else self.settings.nvml_timeout
+
+    def _ask(self, what):
         if self.proc is None:
             refusal = self._spawn()
             if refusal:
                 return refusal
         self.asked_at = time.monotonic()
         self.where = "start"
+        self.slow = not self.answered
         try:
-            self.proc.stdin.write(b"read\n")
+            self.proc.stdin.write(what)
             self.proc.stdin.flush()
         except OSError:
             pass  # it has died; _take sees the end of its output
@@ -700,6 +721,7 @@ class NvmlProbe:
                 continue
             if "p" in message:
                 self.where = str(message["p"])
+                self.slow = self.slow or self.where in SLOW_STEPS
             elif "reading" in message:
                 self.asked_at = None
                 self.answered = True
@@ -2370,8 +2392,9 @@ def gate(settings, wait_s, quick_diag=True):
     kmsg.caught_up.wait(3)
     inventory = Inventory(None, "", settings.boot_id)
     deadline = time.monotonic() + wait_s
+    gpus = []
     while True:
-        reading = probe.read()
+        reading = probe.read(anew=any(g["status"] != "ok" for g in gpus))
         gpus = inventory.complete(reading)
         checks = quick_checks(settings, reading, gpus, None if kmsg.blind else kmsg.snapshot())
         lasting = {c["name"] for c in checks if c["ok"] is False} & {"row_remap", "kernel_log", "sram"}
