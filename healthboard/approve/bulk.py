@@ -14,6 +14,7 @@ from healthboard import digits
 from healthboard.approve.web import actor_of, may
 from healthboard.cases import answers
 from healthboard.cases.models import Case
+from healthboard.fleet import foreign
 from healthboard.pages import page
 from healthboard.people import access
 from healthboard.refusals import Invalid, NotAllowed, Refusal
@@ -53,10 +54,11 @@ def _kind(request: HttpRequest) -> str:
 
 
 def _cases(request: HttpRequest, rows: list[dict[str, Any]]) -> dict[int, Case]:
-    """Those of the posted cases that the person may see."""
+    """Those of the posted cases that the person may see; to be shown, not to be saved."""
     wanted = [row["case_id"] for row in rows]
     seen = access.within(request.user, Case.objects.all())
-    return seen.select_related("instance", "pool", "account", "policy_version").in_bulk(wanted)
+    found = seen.select_related("instance", "pool", "account", "policy_version").filter(pk__in=wanted)
+    return {case.pk: case for case in foreign.rows(access.seeing(request.user), found, "title", "plan")}
 
 
 @page

@@ -11,7 +11,7 @@ from django.urls import reverse
 from healthboard import clock
 from healthboard.approve import expected, machine, plots, says, sentence
 from healthboard.approve.answers import KINDS, allowed_kinds
-from healthboard.approve.web import may
+from healthboard.approve.web import may, reasons
 from healthboard.cases import precedent, precedents, queries, second
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
@@ -80,6 +80,7 @@ def context(request: HttpRequest, found: Case, asked: list[NodeRequest]) -> dict
     members_total = found.members.count() if instance is None else 0
     gpus = fleet.gpus(instance) if instance else []
     before = precedent.of(see, found) if not found.by_hand else None
+    answers = allowed_kinds(request, found)
     return {
         "case": found,
         "instance": instance,
@@ -112,7 +113,8 @@ def context(request: HttpRequest, found: Case, asked: list[NodeRequest]) -> dict
         "statistics": precedents.of_case(found) if before and before["total"] else None,
         **_expected(found, newest),
         "timeline": foreign.rows(see, queries.timeline(found, repairs), "text"),
-        "answers": allowed_kinds(request, found),
+        "answers": answers,
+        "why_greyed": reasons((row["answer"].button, row["why_not"]) for row in answers),
         "kinds": KINDS,
         "two": second.waiting(request.user, found) if instance is None and found.open else [],
         "release_why_not": may(request, "release", found) if instance is None else None,

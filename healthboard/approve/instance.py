@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from healthboard.approve import machine, plots, says
+from healthboard.approve.web import reasons
 from healthboard.cases import by_hand
 from healthboard.cases.models import Case
 from healthboard.diagnosis import outlook
@@ -55,6 +56,7 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
     open_repair = next((repair for repair in repairs if repair.closed_at is None), None)
     seen = reread(found) if found.gone_at is None else None
     gpus, focus, see = fleet.gpus(found), _focus(seen), access.seeing(request.user)
+    buttons = by_hand.buttons(found, request.user)
     return {
         "instance": found,
         "assessment": seen.assessment if seen else None,
@@ -78,7 +80,8 @@ def context(request: HttpRequest, found: Instance, cases: list[Case], repairs: l
         "intervals": fleet.intervals(found, 40),
         "requests": fleet.requests(found, 10),
         "cases": foreign.rows(see, cases, "title", "why", "why_waiting"),
-        "buttons": by_hand.buttons(found, request.user),
+        "buttons": buttons,
+        "why_greyed": reasons((button["title"], button["why_not"]) for button in buttons),
         "repairs": foreign.rows(see, repairs, "why_waiting", "outcome_why"),
         "credential": tokens.standing(found),
         "replaces": Repair.objects.filter(replacement=found).select_related("instance").first(),

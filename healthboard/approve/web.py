@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
@@ -9,8 +11,9 @@ from healthboard.cases.models import Case
 from healthboard.people import access
 from healthboard.people.detour import log_in_again
 from healthboard.people.web import actor_of
+from healthboard.words import listing
 
-__all__ = ["actor_of", "log_in_again", "may", "see_other"]
+__all__ = ["actor_of", "log_in_again", "may", "reasons", "see_other"]
 
 
 def see_other(request: HttpRequest, where: str, said: str = "") -> HttpResponse:
@@ -18,6 +21,17 @@ def see_other(request: HttpRequest, where: str, said: str = "") -> HttpResponse:
     if said:
         messages.success(request, said)
     return HttpResponseRedirect(where, status=303)
+
+
+def reasons(rows: Iterable[tuple[str, str | None]]) -> list[str]:
+    """Why buttons are greyed out, as sentences: each reason once, with the buttons that it is about unless it is all of
+    them. `rows`: (what a button says, its reason or None)."""
+    every = list(rows)
+    by_reason: dict[str, list[str]] = {}
+    for title, why in every:
+        if why:
+            by_reason.setdefault(why, []).append(title)
+    return [why if len(of) == len(every) else f"{listing(of, most=len(of))}: {why}" for why, of in by_reason.items()]
 
 
 def may(request: HttpRequest, verb: str, case: Case) -> str | None:

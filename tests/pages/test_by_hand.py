@@ -226,3 +226,11 @@ def test_evidence_that_takes_a_case_by_hand_over_begins_then(on, log_in):
     make.event(on, "XID_119", gpu=on.gpus.first().uuid, at=make.ago(5), seq=1)
     case = readings.apply_reading(on, reread(on))
     assert case.code == "XID_119" and case.evidence_at > make.ago(60), "many are compared by when it began"
+
+
+def test_each_reason_of_a_greyed_action_is_written(home, log_in):
+    on = make.instance(home)
+    text = log_in("operator").get(f"/instances/{on.pk}/").content.decode()
+    assert '<p class="quiet">Return to service: ECS shows it as ACTIVE: it is in service.</p>' in text
+    text = log_in("viewer").get(f"/instances/{on.pk}/").content.decode()
+    assert text.count('<p class="quiet">To drain or return an instance takes the role') == 1, "of all of them"

@@ -187,6 +187,39 @@ def test_bulk_refuses_nothing_unlike_damaged_or_too_many(case, home, log_in):
     assert case.instance.instance_id in text
 
 
+def test_bulk_shows_each_plan_before_it_is_approved(home, log_in):
+    other = make.instance(make.pool("infer"))
+    first, second = (make.case(make.instance(home)) for _ in range(2))
+    first.plan |= {"blockers": ["no room in <group>"], "warnings": [f"waits for {other.instance_id}"], "tasks_total": 3}
+    first.save()
+    second.plan |= {"blockers": [], "warnings": [], "tasks_total": 1}
+    second.save()
+    rows = [f"{case.pk}:{case.plan_version}:{case.evidence_hash}" for case in (first, second)]
+    client = log_in("operator", pool="train")
+    text = client.post("/bulk/confirm/", {"kind": "approve", "row": rows}).content.decode()
+    for said in (
+        "no room in &lt;group&gt;",
+        "waits for an instance outside your scope",
+        "3 tasks move",
+        "1 task moves",
+    ):
+        assert text.count(said) == 1, said
+    assert other.instance_id not in text and text.count(f"plan version {first.plan_version}") == 2
+    text = client.post("/bulk/confirm/", {"kind": "dismiss", "row": rows}).content.decode()
+    assert "no room" not in text and "tasks move" not in text, "a dismissal carries out no plan"
+
+
+def test_each_reason_of_a_greyed_answer_is_written_once(home, log_in):
+    case = make.case(make.instance(home), action="HOLD")
+    case.plan |= {"choices": []}
+    case.save()
+    text = log_in("operator").get(f"/cases/{case.pk}/").content.decode()
+    assert '<p class="quiet">Approve: No action is proposed; override to choose one.</p>' in text
+    assert '<p class="quiet">Override: There is no other action for this owner.</p>' in text
+    text = log_in("viewer").get(f"/cases/{case.pk}/").content.decode()
+    assert len(re.findall(r'<p class="quiet">To decide a case takes the role', text)) == 1, "of all answers"
+
+
 def test_bulk_answers_each_row_by_itself_and_says_so_row_by_row(home, log_in):
     ensure_default()
     cases = [make.case(make.instance(home)) for _ in range(3)]

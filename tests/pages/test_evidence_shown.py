@@ -71,6 +71,19 @@ def test_raw_evidence_is_given_as_it_is_kept(home, log_in):
     assert other.get(f"/instances/{on.pk}/evidence/").status_code == 404
 
 
+def test_raw_evidence_counts_the_machines_that_the_person_may_not_see(home, log_in):
+    ensure_default()
+    on, other = make.instance(home), make.instance(make.pool("infer"))
+    text = f"NCCL: no answer of {other.instance_id}"
+    make.event(on, "XID_79", gpu=make.gpus(on, 8)[3].uuid, at=make.ago(5), seq=7, text=text)
+    case = readings.apply_reading(on, reread(on))
+    part, whole = log_in("viewer", pool="train"), log_in("viewer")
+    for address in (f"/cases/{case.pk}/evidence/", f"/instances/{on.pk}/evidence/"):
+        seen, every = (client.get(address).content.decode() for client in (part, whole))
+        assert other.instance_id in every and other.instance_id not in seen
+        assert "no answer of an instance outside your scope" in seen and case.evidence_hash in seen
+
+
 def test_without_a_recording_nothing_is_loaded_and_the_page_says_why(home, log_in):
     case = make.case(make.instance(home))
     client = log_in("viewer")
