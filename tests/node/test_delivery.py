@@ -141,15 +141,26 @@ def test_that_kernel_lines_were_lost_outlives_a_restart(machine):
     assert not node.Reporter(settings).spool.take_kernel_lost()
 
 
-@pytest.mark.parametrize("seconds, left", [(61, [3, 9]), (60, list(range(1, 10)))])
+@pytest.mark.parametrize(
+    "error, seconds, left",
+    [
+        (node.TOO_MUCH, 61, [3, 9]),
+        (node.TOO_MUCH, 60, list(range(1, 10))),
+        (
+            "sent_at is in the future",
+            600,
+            list(range(1, 10)),
+        ),  # that waits for its time, and no news behind it waits longer
+    ],
+)
 def test_where_the_server_takes_nothing_for_long_what_is_new_does_not_wait_behind_what_is_not(
-    machine, server, seconds, left
+    machine, server, error, seconds, left
 ):
     settings = node.Settings({**machine.env, "HEALTHBOARD_URL": server.url, "HEALTHBOARD_NODE_TOKEN": "x"})
     spool = node.Spool(str(machine.path), 99000)
     for seq in range(1, 10):
         spool.append({"seq": seq, "kernel": ["x"] if seq == 3 else [], "results": [], "recorder": []})
-    server.answers, server.retry_after = [(429, None)], seconds
+    server.answers, server.retry_after = [(429, {"error": error, "detail": "for the test"})], seconds
     outcome, wait = node.Sender(settings, spool, None).deliver(spool.peek()[0])
     assert (outcome, wait) == ("retry", seconds)
     assert [json.loads(line)["seq"] for line in (machine.path / "spool.jsonl").read_text().splitlines()] == left

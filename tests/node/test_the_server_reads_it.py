@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
+from healthboard.api import node_intake
 from healthboard.api.node_schema import Report
 from healthboard.diagnosis import node_report
+from healthboard.people import tokens
+from healthboard.people.actors import system
+from tests import factories
+from tests.api.node_helpers import post, report
 from tests.node.machine import BOOT
 from workers.node import healthboard_node as node
 
@@ -47,6 +54,16 @@ def test_a_blind_machine_is_understood_as_unknown(machine):
     machine.write("init crash")
     told = _read(machine.once())
     assert (_values(told, "NVML"), _values(told, "GPU_COUNT"), told.gpus) == (["crashed"], [], ())
+
+
+@pytest.mark.django_db
+def test_the_servers_word_for_too_much_history_is_the_one_that_the_reporter_knows(client, monkeypatch):
+    one = factories.instance()
+    monkeypatch.setattr(node_intake, "rows", node_intake.Limiter(1, 0.01))
+    node_intake.rows.spent(one.pk, 5)
+    answer = post(client, report(), tokens.issue_node(one, actor=system("test")))
+    assert (answer.status_code, answer.json()["error"]) == (429, node.TOO_MUCH)
+    assert int(answer["Retry-After"]) > node.LONG_WAIT_S and node._is_ours(answer.json())
 
 
 def test_every_field_that_the_reporter_writes_is_known_to_the_server(machine):

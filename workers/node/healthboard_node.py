@@ -62,8 +62,8 @@ POST_DEADLINE_S = 30.0
 #: Answers after which the same report can't be taken later either.
 HOPELESS = frozenset({400, 409, 413, 415, 422})
 URGENT_WAIT_S = 3.0
-#: A server that takes nothing for longer than this is not just busy: what tells nothing new is not kept for it.
-LONG_WAIT_S = 60
+#: The server's word for a node that turns over too much; told to wait longer than this, it keeps nothing that isn't new.
+TOO_MUCH, LONG_WAIT_S = "too much history", 60
 #: The server calls a longer silence than three times 15 seconds a gap.
 LONGEST_INTERVAL_S = 40
 
@@ -1813,7 +1813,7 @@ class Sender(threading.Thread):
             return "retry", max(self._backoff(), min(60, 30 * self.settings.backoff_s))
         if status not in HOPELESS:  # busy, being deployed, behind a wrong proxy: others may put that right
             log_once("busy", f"the server answers {status}: {_reason(answer)}")
-            if status == 429 and retry_after > LONG_WAIT_S:
+            if answer["error"] == TOO_MUCH and retry_after > LONG_WAIT_S:
                 self.spool.thin()
             return "retry", max(self._backoff(), retry_after)
         # Sending it again can't help, and everything behind it would wait for ever.
