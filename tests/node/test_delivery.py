@@ -199,6 +199,24 @@ def test_what_may_be_healed_is_kept(machine, server, reporter):
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))  # the first one was not lost
 
 
+def test_what_a_clock_dated_ahead_waits_for_neither_the_hour_nor_the_clock(machine, server):
+    settings = node.Settings({**machine.env, "HEALTHBOARD_URL": server.url, "HEALTHBOARD_NODE_TOKEN": "x"})
+    spool = node.Spool(str(machine.path), 100_000)
+    sender = node.Sender(settings, spool, lambda answer: None)
+    earlier = node.iso(time.time() - 900)
+    for seq, dated in ((1, node.iso(time.time() + 1800)), (2, earlier)):
+        spool.append({"seq": seq, "sent_at": dated, "kernel": [], "results": []})
+    sender._next()
+    sender._next()
+    first, second = server.reports
+    assert (first["seq"], second["seq"], second["sent_at"]) == (1, 2, earlier), "what waited keeps its time"
+    assert node.iso(time.time() - 30) < first["sent_at"] <= node.iso(time.time())
+
+    server.answers = [(429, {"error": node.AHEAD, "detail": "set the node's clock"})]
+    server.retry_after = 480
+    assert sender.deliver(b'{"seq": 3}') == ("retry", 60)
+
+
 STRANGERS = [
     (200, "<html>Sign in</html>"), (400, "<h1>Bad Request (400)</h1>"), (403, "<html>blocked</html>"), (422, "no"),
     (413, "<html>too large</html>"), (409, {"message": "conflict"}), (200, {"status": "up"}), (200, {"accepted": False}),

@@ -64,6 +64,8 @@ HOPELESS = frozenset({400, 409, 413, 415, 422})
 URGENT_WAIT_S = 3.0
 #: The server's word for a node that turns over too much; told to wait longer than this, it keeps nothing that isn't new.
 TOO_MUCH, LONG_WAIT_S = "too much history", 60
+#: the answer to a report that is dated ahead of the server's clock, and taken once it is not
+AHEAD = "sent_at is in the future"
 #: The server calls a longer silence than three times 15 seconds a gap.
 LONGEST_INTERVAL_S = 40
 
@@ -1768,7 +1770,7 @@ class Sender(threading.Thread):
             self.wake.wait(60)
             self.wake.clear()
             return
-        outcome, delay = self.deliver(item[0])
+        outcome, delay = self.deliver(_not_ahead(item[0]))
         if outcome == "retry":
             self._pause(delay)
             return
@@ -1815,6 +1817,8 @@ class Sender(threading.Thread):
             log_once("busy", f"the server answers {status}: {_reason(answer)}")
             if answer["error"] == TOO_MUCH and retry_after > LONG_WAIT_S:
                 self.spool.thin()
+            if answer["error"] == AHEAD:
+                retry_after = min(retry_after, LONG_WAIT_S)  # the clock may be put right meanwhile
             return "retry", max(self._backoff(), retry_after)
         # Sending it again can't help, and everything behind it would wait for ever.
         self.refused += 1
@@ -1898,6 +1902,17 @@ def _reason(answer):
     else:
         text = json.dumps(answer)
     return "".join(c for c in text if c.isprintable())[:300] or "no reason given"
+
+
+def _not_ahead(body):
+    """A report from before this machine's clock was put back is dated now: else it, and all behind it, would wait until
+    the time that it was dated by."""
+    try:
+        report = json.loads(body)
+        ahead = report["sent_at"] > (now := iso(time.time()))  # of one form and width: they sort like the times
+    except (ValueError, KeyError, TypeError):
+        return body
+    return json.dumps({**report, "sent_at": now}, separators=(",", ":")).encode() if ahead else body
 
 
 def _without_bulk(body):
