@@ -146,11 +146,7 @@ def test_that_kernel_lines_were_lost_outlives_a_restart(machine):
     [
         (node.TOO_MUCH, 61, [3, 9]),
         (node.TOO_MUCH, 60, list(range(1, 10))),
-        (
-            "sent_at is in the future",
-            600,
-            list(range(1, 10)),
-        ),  # that waits for its time, and no news behind it waits longer
+        (node.AHEAD, 50, list(range(1, 10))),  # that waits for its time, and no news behind it waits longer
     ],
 )
 def test_where_the_server_takes_nothing_for_long_what_is_new_does_not_wait_behind_what_is_not(
