@@ -105,4 +105,4 @@ def test_only_people_with_a_role_and_a_token_of_the_form_get_a_reading_and_nothi
     with CaptureQueriesContext(connection) as seen:
         answer = viewer.post("/explain/", {"text": LOG})
     assert answer["Cache-Control"] == "no-store"
-    assert [q["sql"][:60] for q in seen if not q["sql"].startswith("SELECT")] == []
+    assert [q["sql"][:60] for q in seen if not q["sql"].lstrip("(").startswith("SELECT")] == []

@@ -124,7 +124,7 @@ def test_what_is_mine_and_urgent_stands_first(home, log_in):
     make.Grant.objects.create(user_id=person.session["_auth_user_id"], role="viewer")
     rows = person.get("/").context["rows"]
     assert [row.case.pk for row in rows] == [soon.pk, busy.pk, calm.pk, theirs.pk]
-    assert person.get("/").context["mine"] == 3
+    assert person.get("/").context["for_me"] == 3
 
 
 def test_jobs_that_stand_still_come_first_then_what_gets_worse_and_the_row_says_so(home, log_in):
