@@ -10,15 +10,17 @@ from playwright.sync_api import expect
 from healthboard import clock
 from healthboard.cases import ends
 from healthboard.cases.models import Case, Decision
+from healthboard.people.models import Request
 from healthboard.repairs.models import Repair, Switch
 
 pytestmark = pytest.mark.browser
 
 
 def _only(scene, name: str = "case") -> Case:
-    """Leave one case waiting and no repair that asks, so that it heads the inbox."""
+    """Leave one case waiting and nothing else, so that it heads the inbox."""
     kept = scene[name]
     Repair.objects.filter(state="ASKING").update(state="RUNNING")
+    Request.objects.filter(state="WAITING").update(state="WITHDRAWN")
     Case.objects.filter(state="WAITING").exclude(pk=kept.pk).update(state="OBSERVED")
     return kept
 
