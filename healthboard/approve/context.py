@@ -83,7 +83,7 @@ def frame_version(request: HttpRequest) -> str:
     seen = frame(request)
     switch = seen.switch
     return pages.version(
-        switch and [switch.acting, switch.stopped, switch.changed_at], [s.pk for s in seen.blind], seen.waits.mark,
+        switch and [switch.acting, switch.stopped, switch.changed_at, switch.reason], [s.pk for s in seen.blind], seen.waits.mark,
         seen.breakers, seen.alarms, _looks(request),
     )  # fmt: skip
 

@@ -15,7 +15,6 @@ from healthboard.people.web import actor_of, recent
 from healthboard.refusals import Refusal
 
 AGAIN = "/accounts/again/"
-READS = ("GET", "HEAD")
 
 
 def acting(request: HttpRequest) -> Any:
@@ -25,7 +24,7 @@ def acting(request: HttpRequest) -> Any:
 def may(request: HttpRequest, verb: str) -> bool:
     """Whether the person may do it somewhere. Each admin page asks that of every kind of row for its menu: where nothing
     is changed, the grants are read once."""
-    if request.method in READS and getattr(request.user, "grants_kept", None) is None:
+    if request.method in detour.READS and getattr(request.user, "grants_kept", None) is None:
         access.read_once(request.user)
     return access.somewhere(request.user, verb)
 

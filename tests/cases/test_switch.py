@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.core.management import call_command
 
@@ -96,3 +98,15 @@ def test_an_installation_that_begins_tells_nobody():
     call_command("setup")
     assert brakes.switch().acting and not Notice.objects.exists()
     assert brakes.switch().changed_at <= clock.now()
+
+
+def test_an_open_page_shows_what_was_added_to_the_reason(client, ann):
+    """The banner is polled by what it shows, and the time of the stop stays."""
+    client.force_login(ann.user)
+    brakes.stop(ann, "smoke in row 7")
+    before = client.get("/", headers={"HX-Request": "true"})
+    shown = re.search(r'X-Shown&quot;: &quot;(\w+)|"X-Shown": ?"(\w+)"', before.content.decode())
+    polled = {"HX-Request": "true", "X-Shown": next(filter(None, shown.groups()))}
+    assert client.get("/", headers=polled).status_code == 204
+    brakes.stop_by_itself(system("restored"), "RESTORED: the database was put back.")
+    assert "RESTORED: the database was put back. smoke in row 7" in client.get("/", headers=polled).content.decode()
