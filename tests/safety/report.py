@@ -12,6 +12,10 @@ from tests.safety.ledger import Ledger
 from tests.safety.plan import ROWS, Row
 
 PATH = ROOT / "docs" / "safety-report.md"
+LOAD = Path(__file__).with_name("load.json")
+MATRIX = ROOT / "tests" / "access" / "matrix.txt"
+#: of the design: so many nodes, each with a report every 15 s
+NODES, INTERVAL_S = 10_000, 15
 HEAD = """# What the safety trials showed
 
 Written by `make safety`, which goes on where its last call stopped. Each trial runs a whole repair on a real PostgreSQL,
@@ -30,6 +34,8 @@ def write(ledger: Ledger, by: str, path: Path = PATH) -> None:
     lines += _table(ledger, by)
     lines += _flows(ledger, by)
     lines += _broken(ledger, by)
+    lines += load(json.loads(LOAD.read_text()) if LOAD.exists() else None)
+    lines += _matrix()
     path.write_text("\n".join(lines))
 
 
@@ -99,3 +105,62 @@ def _broken(ledger: Ledger, by: str) -> list[str]:
     for r in bad:
         lines.append(f"- {r['row']} {r['flow']} `{r['point']}` seed {r['seed']}: {'; '.join(json.loads(r['broken']))}")
     return [*lines, ""]
+
+
+def load(told: dict[str, Any] | None) -> list[str]:
+    """T18, from what `make load` wrote: `cores` of its machine and its `steps`, the last of which was held longest."""
+    lines = ["## Load (T18)", ""]
+    if told is None:
+        return [*lines, "Not run: `make load`.", ""]
+    held = told["steps"][-1]
+    most = max((s for s in told["steps"] if _flat(s)), key=lambda s: s["nodes"], default=None)
+    cpu = sum(held[name] for name in ("web_cpu_ms", "database_cpu_ms", "workers_cpu_ms"))
+    rate = NODES / INTERVAL_S
+    highest = "none"
+    if most:
+        highest = f"{most['nodes']:,} nodes, {most['per_second']} reports a second, p99 {most['p99_ms']} ms"
+    lines += [
+        f"`make load`, on a machine of {told['cores']} cores on which the load itself is made as well. Reports of eight GPUs each, every "
+        f"{INTERVAL_S} s from each node, against gunicorn, PostgreSQL with its default durability, Valkey, workers and beat. "
+        "*p50* and *p99* count from when a report was due. Memory is that of web and workers; *waiting* are wake-ups in the queues, "
+        "*unread* instances whose new evidence was not yet read: each at the beginning, in the middle and at the end.",
+        "",
+        "| Nodes | s | Reports/s | Failed | p50 ms | p99 ms | CPU ms per report: web, database, workers | Memory MiB | Waiting | Unread |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {s['nodes']:,} | {s['seconds']:.0f} | {s['per_second']} | {s['failed']} | {s['p50_ms']} | {s['p99_ms']} | "
+            f"{s['web_cpu_ms']}, {s['database_cpu_ms']}, {s['workers_cpu_ms']} | {_three(s['memory_mib'])} | {_three(s['backlog'])} | "
+            f"{_three(s['unread'])} |"
+            for s in told["steps"]
+        ),
+        "",
+        f"Held for {held['seconds'] / 60:.0f} minutes: {held['nodes']:,} nodes, p99 {held['p99_ms']} ms, {cpu:.2f} ms of processor time "
+        f"per report. By that, {NODES:,} nodes ({rate:.0f} reports a second) take {rate * cpu / 1000:.1f} cores of such a machine.",
+        "",
+        f"The highest rate at which nothing failed and nothing piled up: {highest}.",
+        "",
+    ]
+    return lines
+
+
+def _flat(step: dict[str, Any]) -> bool:
+    """Whether all reports came in within the interval of the next, and neither queue nor memory grew in its second half."""
+    unread = step["unread"][2] <= step["unread"][1] + step["nodes"] // 100
+    waiting = step["backlog"][2] <= step["backlog"][1] + step["nodes"] // 100
+    memory = step["memory_mib"][2] <= step["memory_mib"][1] * 1.05
+    return not step["failed"] and step["p99_ms"] < INTERVAL_S * 1000 and unread and waiting and memory
+
+
+def _three(values: list[int]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _matrix() -> list[str]:
+    rows = sum(1 for line in MATRIX.read_text().splitlines() if line.strip() and not line.startswith("#"))
+    return [
+        "## Access matrix (T20)",
+        "",
+        f"No trials: each run of the tests asks all {rows} addresses and methods that there are as a person of each role, as one with "
+        "every role elsewhere, as one with none and as nobody, without a CSRF token and with an old log-in (`tests/access`).",
+        "",
+    ]
