@@ -45,6 +45,16 @@ class TargetAdmin(Audited):
         ]  # fmt: skip
         return [*sets, ("Last deliveries", {"fields": ("last_deliveries",)})] if obj else sets
 
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_change_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return self.has_change_permission(request)
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """Only what there are filters for: by any other field a list that is asked again and again tells what is secret."""
+        return lookup.partition("__")[0] in {*self.list_filter} and super().lookup_allowed(lookup, value, request)
+
     def get_queryset(self, request: HttpRequest) -> Any:
         return super().get_queryset(request).prefetch_related("people")
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 import secrets
+import unicodedata
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -39,6 +40,7 @@ PER_PROVIDER = 30
 KEPT = timedelta(hours=24)
 LONGEST = timedelta(hours=4)
 MARK_DAYS = 90
+LONGEST_NAME = 150
 #: how an origin begins that is a marked browser; no IP address does
 _KNOWN = "known:"
 
@@ -59,7 +61,7 @@ def _ip(text: str) -> str:
     return "" if "%" in text else str(getattr(found, "ipv4_mapped", None) or found)
 
 
-def _line(address: str) -> str:
+def line_of(address: str) -> str:
     """What one subscriber holds: of IPv6 not an address but a network of 64 bits, in which each may be used once."""
     return str(ipaddress.ip_network(f"{address}/64", strict=False)) if ":" in address else address
 
@@ -71,9 +73,9 @@ def origin_of(request: HttpRequest, name: str | None) -> str:
         raw = request.COOKIES.get(settings.KNOWN_COOKIE_NAME, "")
         told = signing.loads(raw, salt=_KNOWN, max_age=MARK_DAYS * 86400)
     except signing.BadSignature:
-        return _line(address_of(request))
+        return line_of(address_of(request))
     mine = isinstance(told, list) and len(told) == 2 and (name is None or told[0] == _lower(name))
-    return f"{_KNOWN}{told[1]}"[:64] if mine else _line(address_of(request))
+    return f"{_KNOWN}{told[1]}"[:64] if mine else line_of(address_of(request))
 
 
 def remember(request: HttpRequest, response: Any, name: str) -> None:
@@ -174,5 +176,9 @@ def provider_succeeded(origin: str) -> None:
 
 
 def _lower(name: str) -> str:
-    """The name as it is kept. A NUL, which no user's name has, is left out: PostgreSQL refuses it."""
-    return name.replace("\0", "").lower()[:150]
+    """The name as it is kept, and as the log-in form reads it: without spaces around it, and with each letter in its plain
+    form, so that a name written otherwise is not another name. A NUL, which no user's name has, is left out: PostgreSQL
+    refuses it. What is too long for a name is nobody's and stays as it is: normalising it would take long."""
+    name = name.replace("\0", "").strip()
+    plain = unicodedata.normalize("NFKC", name) if len(name) <= LONGEST_NAME else name
+    return plain.lower()[:LONGEST_NAME]

@@ -63,6 +63,15 @@ def test_a_target_is_made_and_nothing_secret_is_ever_shown_again(admin, caplog):
     assert AuditRow.objects.get(verb="target.made").actor == "ada"
 
 
+@pytest.mark.parametrize("field", ["secret", "secret_before", "address", "name", "pools"])
+@pytest.mark.parametrize("how", ["", "__startswith", "__regex", "__isnull"])
+def test_a_list_is_asked_by_its_filters_alone(admin, field, how):
+    """Guessed letter by letter, a secret would be told by whether its row is listed."""
+    Target.objects.create(name="x", kind="webhook", address="http://127.0.0.1:9/", secret=SECRET)
+    assert admin.get("/admin/notices/target/?enabled__exact=1&kind__exact=webhook").status_code == 200
+    assert admin.get(f"/admin/notices/target/?{field}{how}={SECRET[:1]}").status_code == 400
+
+
 def test_what_is_left_empty_stays_and_secrets_are_rotated_with_two_live(admin):
     admin.post(ADD, form())
     row = Target.objects.get()
@@ -142,6 +151,8 @@ def test_only_an_admin_of_everything_keeps_targets(client, db, role, scope):
     session["auth_at"] = clock.now().isoformat()
     session.save()
     row = Target.objects.create(name="x", kind="slack", address="http://127.0.0.1:9/")
+    assert client.get("/admin/notices/target/").status_code in (302, 403), "not even where they lead"
+    assert client.get(change(row)).status_code in (302, 403)
     assert client.post(ADD, form()).status_code in (302, 403)
     assert client.post(change(row), form(kind="slack")).status_code in (302, 403)
     assert client.post(f"/admin/notices/target/{row.pk}/test/").status_code in (302, 403)

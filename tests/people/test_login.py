@@ -91,6 +91,19 @@ def test_guessing_is_stopped_but_the_person_is_not_locked_out_elsewhere(client):
     assert answer.status_code == 302
 
 
+@pytest.mark.parametrize("name", ["otto ", " \t otto", "OTTO", "\uff4ftto", "otto" + " " * 200])
+def test_a_name_that_is_written_otherwise_is_not_another_one(client, name):
+    """The form reads all of these as the same person."""
+    factories.person("operator", name="otto")
+    answer = client.post(LOGIN, {"username": name, "password": factories.PASSWORD})
+    assert answer.status_code == (200 if name == "OTTO" else 302), "names are told apart by their case"
+    client.logout()
+    client.cookies.clear()
+    for _ in range(limits.PER_NAME):
+        limits.failed(name, "127.0.0.1")
+    assert log_in(client, "otto").status_code == 429
+
+
 def test_the_limit_ends_after_a_quarter_of_an_hour(client):
     factories.person("operator", name="otto")
     for _ in range(limits.PER_NAME):

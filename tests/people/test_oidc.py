@@ -160,6 +160,12 @@ def test_answers_that_nobody_here_asked_for_count_nothing_and_fill_no_record(cli
         assert client.get("/accounts/oidc/callback/?code=x&state=y").status_code == 403
     assert not limits.provider_limited("127.0.0.1")
     assert 0 < AuditRow.objects.filter(verb="login.refused").count() <= limits.PER_NAME
+    for number in range(2 * limits.PER_ADDRESS):  # a network of IPv6 is one place, and there are many of those as well
+        for place in (f"2001:db8::{number:x}", f"2001:db8:{number:x}::1"):
+            client.get("/accounts/oidc/callback/?code=x&state=y", REMOTE_ADDR=place)
+    refused = AuditRow.objects.filter(verb="login.refused")
+    assert refused.filter(summary__contains="from 2001:db8::").count() <= limits.PER_NAME
+    assert refused.count() == limits.PER_ADDRESS
 
 
 KEY, OTHER = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))

@@ -20,14 +20,20 @@ REPEATED = {
     "StopInstances",
     "StartInstances",
 }
+#: what `error_after` answers once the call has had its effect; nothing else of the sandbox answers so
+ALL_THE_SAME = {"InternalError", "InternalFailure"}
 
 
 def log(conductor: Conductor) -> list[dict[str, str]]:
-    """Changing calls that AWS carried out, oldest first."""
+    """Changing calls that AWS carried out, whatever it answered, oldest first."""
     sandbox = conductor.fleet.engine.sandbox
     with sandbox.lock:
         calls = status(sandbox, conductor.fleet.url)["calls"]
-    return [c for c in calls if c["operation"] in invariants.CHANGING and c["outcome"] == "ok"]
+    return carried_out(calls)
+
+
+def carried_out(calls: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [c for c in calls if c["operation"] in invariants.CHANGING and c["outcome"] in {"ok", *ALL_THE_SAME}]
 
 
 def after(

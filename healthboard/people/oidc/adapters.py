@@ -98,20 +98,26 @@ class Social(DefaultSocialAccountAdapter):
 
 def refuse(request: HttpRequest, why: str, *, counts: bool = True) -> NoReturn:
     """Say so, on a page that leads back to the log-in. `counts`: towards the limit; not what was never begun here, which
-    any page that a person visits could send in their name. The record takes so many of an address and no more."""
+    any page that a person visits could send in their name. The record takes so many of a place and no more, and of what
+    was never begun so many of all places together: an address costs a stranger nothing."""
     address = limits.address_of(request)
     if counts:
         limits.provider_failed(limits.origin_of(request, None))
     page = render(request, "registration/oidc_refused.html", {"why": why}, status=403)
-    key = f"oidc-refused:{address}"
-    cache.add(key, 0, limits.WINDOW.total_seconds())
-    if cache.incr(key) > limits.PER_NAME:
+    if _often(limits.line_of(address), limits.PER_NAME) or (not counts and _often("", limits.PER_ADDRESS)):
         raise ImmediateHttpResponse(page)
     actor = Actor(name="anonymous", via="web", request_id=getattr(request, "request_id", ""))
     who = str((getattr(request, "oidc", None) or {}).get("sub", "somebody"))[:100]
     with transaction.atomic():
         record("login.refused", "login:oidc", f"{who} from {address}: {why}"[:250], actor=actor)
     raise ImmediateHttpResponse(page)
+
+
+def _often(place: str, most: int) -> bool:
+    """Count one that was refused there; whether there were more than so many lately."""
+    key = f"oidc-refused:{place}"
+    cache.add(key, 0, limits.WINDOW.total_seconds())
+    return cache.incr(key) > most
 
 
 def free_name(wanted: str) -> str:
