@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, Min, Sum
+from django.db.models import Count, Max, Min, Sum
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from healthboard import clock, queues
 from healthboard.audit import chain
+from healthboard.audit.models import AuditRow
 from healthboard.cases import alarm
 from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
+from healthboard.fleet import itself
 from healthboard.fleet.models import Instance, Pulse, Round, Source
 from healthboard.fleet.sources import blind
 from healthboard.notices import queries as told
@@ -50,23 +53,28 @@ class Numbers:
         for state in CASES_OPEN:
             out.add_metric([str(state)], counts.get(str(state), 0))
         yield out
-        waiting = Case.objects.filter(state="WAITING").aggregate(at=Min("opened_at"))["at"]
+        waiting = _since(Case, "WAITING")
         yield GaugeMetricFamily(
-            "healthboard_case_waiting_oldest_seconds", "Age of the oldest waiting case", value=_age(waiting, now)
+            "healthboard_case_waiting_oldest_seconds",
+            "For how long a case has waited, the longest",
+            value=_age(waiting, now),
         )
         counts = dict(Repair.objects.values_list("state").annotate(n=Count("pk")).order_by())
         out = GaugeMetricFamily("healthboard_repairs", "Repairs by state", labels=["state"])
         for state in RepairState:
             out.add_metric([str(state)], counts.get(str(state), 0))
         yield out
-        for name, words, rows in (
-            ("asking", "asking repair", Repair.objects.filter(state="ASKING")),
-            ("open", "repair that has not ended, whatever it waits for", Repair.objects.filter(closed_at=None)),
-        ):
-            oldest = rows.aggregate(at=Min("opened_at"))["at"]
-            yield GaugeMetricFamily(
-                f"healthboard_repair_{name}_oldest_seconds", f"Age of the oldest {words}", value=_age(oldest, now)
-            )
+        asking = _since(Repair, "ASKING")
+        yield GaugeMetricFamily(
+            "healthboard_repair_asking_oldest_seconds",
+            "For how long a repair has asked, the longest",
+            value=_age(asking, now),
+        )
+        oldest = Repair.objects.filter(closed_at=None).aggregate(at=Min("opened_at"))["at"]
+        yield GaugeMetricFamily(
+            "healthboard_repair_open_oldest_seconds", "Age of the oldest repair that has not ended, whatever it waits for",
+            value=_age(oldest, now),
+        )  # fmt: skip
         yield self._ended()
         out = GaugeMetricFamily("healthboard_budget_taken", "Units of the budget that repairs hold", labels=["pool"])
         rows = Occupancy.objects.filter(released_at=None).values_list("pool__name").annotate(n=Count("pk")).order_by()
@@ -115,7 +123,7 @@ class Numbers:
         fine = GaugeMetricFamily("healthboard_pulse_ok", "1 if what it found was fine", labels=["name"])
         logged = None
         # the canary proves beat, broker and worker together
-        for pulse in Pulse.objects.exclude(name="watch").order_by("name"):
+        for pulse in Pulse.objects.exclude(name="watch").exclude(name__startswith=itself.NAME).order_by("name"):
             if pulse.name == "audit":
                 logged = _moment(pulse.detail.get("logged_at"))
             ages.add_metric([pulse.name], max((now - pulse.at).total_seconds(), 0))
@@ -190,6 +198,16 @@ class Numbers:
             "healthboard_outbox_overdue_seconds", "How late the notice is that should have been sent first",
             value=_age(due, now),
         )  # fmt: skip
+
+
+def _since(model: Any, state: str) -> datetime | None:
+    """Since when the one in this state that is longest in it has been there: since its last move to it, each of which is
+    on record, else since it was opened. `model`: Case or Repair."""
+    kind = model._meta.model_name
+    opened = dict(model.objects.filter(state=state).values_list("pk", "opened_at"))
+    moves = AuditRow.objects.filter(**{f"{kind}_id__in": opened}, verb=f"{kind}.{state.lower()}")
+    moved = dict(moves.values_list(f"{kind}_id").annotate(at=Max("at")).order_by())
+    return min({**opened, **moved}.values(), default=None)
 
 
 def _age(at: datetime | None, now: datetime) -> float:

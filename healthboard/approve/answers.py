@@ -10,14 +10,15 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from healthboard.approve.web import actor_of, log_in_again, may, see_other
+from healthboard.approve.web import actor_of, log_in_again, may, not_alone, see_other
 from healthboard.cases import answers as answering
 from healthboard.cases import second
-from healthboard.cases.models import Case
+from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
 from healthboard.pages import page
 from healthboard.people import detour
 from healthboard.refusals import Invalid, NotAllowed, NotFound, Refusal
+from healthboard.repairs.views import stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def answer(request: HttpRequest, case_id: int, kind: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "answer.html", {**context, "given": detour.given(request)})
     try:
-        _decide(request, case_id, kind)
+        decision = _decide(request, case_id, kind)
     except Invalid as refusal:
         context |= {"error": refusal.message, "given": request.POST}
         return render(request, "answer.html", context, status=refusal.status)
@@ -91,17 +92,17 @@ def answer(request: HttpRequest, case_id: int, kind: str) -> HttpResponse:
         if refusal.details.get("again"):
             return log_in_again(request, request.path)
         return case_page.refused(request, case_id, refusal)
-    return see_other(request, reverse("case", args=[case_id]), KINDS[kind].done)
+    return see_other(request, reverse("case", args=[case_id]), f"{KINDS[kind].done}{not_alone(decision)}")
 
 
-def _decide(request: HttpRequest, case_id: int, kind: str) -> None:
+def _decide(request: HttpRequest, case_id: int, kind: str) -> Decision:
     post = request.POST
     try:
         plan_version, evidence = int(post["plan_version"]), post["evidence_hash"]
         snooze = int(post.get("snooze_s") or 0) or None
     except (KeyError, ValueError):
         raise Invalid("The form is incomplete: open the case again.") from None
-    answering.decide(
+    return answering.decide(
         case_id, actor=actor_of(request), kind=kind, action=post.get("action", ""), reason=post.get("reason", ""),
         plan_version=plan_version, evidence_hash=evidence, snooze_s=snooze,
     )  # fmt: skip
@@ -116,7 +117,8 @@ def undo(request: HttpRequest, case_id: int) -> HttpResponse:
         answering.undo(case_id, actor=actor_of(request))
     except Refusal as refusal:
         return case_page.refused(request, case_id, refusal)
-    return see_other(request, reverse("case", args=[case_id]), "Undone: nothing was changed.")
+    repair = Decision.objects.filter(case=case_id).exclude(repair=None).latest("at", "pk").repair
+    return see_other(request, reverse("case", args=[case_id]), stopped(repair, "Undone"))
 
 
 @page

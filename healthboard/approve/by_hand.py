@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from healthboard import clock, words
 from healthboard.approve import expected
-from healthboard.approve.web import actor_of, log_in_again, see_other
+from healthboard.approve.web import actor_of, log_in_again, not_alone, see_other
 from healthboard.cases import by_hand
 from healthboard.fleet import queries as fleet
 from healthboard.fleet.models import Instance
@@ -57,9 +57,7 @@ def act(request: HttpRequest, pk: int, action: str) -> HttpResponse:
         found.refresh_from_db()
         context = {**_context(request, found, action), "refusal": refusal, "given": reason}
         return render(request, "act.html", context, status=refusal.status)
-    said = f"Asked for: {words.action(action).lower()}."
-    if decision.repair_id is None:
-        said += " It starts once another person has approved it."
+    said = f"Asked for: {words.action(action).lower()}.{not_alone(decision)}"
     return see_other(request, reverse("case", args=[decision.case_id]), said)
 
 

@@ -19,7 +19,7 @@ from healthboard.approve.web import actor_of, log_in_again, see_other
 from healthboard.cases import alarm, groups
 from healthboard.cases import second as cases_second
 from healthboard.celery import TICKS, every
-from healthboard.fleet import aws_notices, foreign
+from healthboard.fleet import aws_notices, foreign, itself
 from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source, Workload
 from healthboard.fleet.seeing import WATCH_ROUNDS
 from healthboard.fleet.sources import blind
@@ -151,11 +151,12 @@ def _refused(see: Callable[..., QuerySet[Any]]) -> list[dict[str, Any]]:
 
 
 def _pulses(pulses: dict[str, Pulse], now: datetime) -> list[dict[str, Any]]:
-    """Signs of life, the canary first: it proves beat, broker and worker together. Late after three of its rounds."""
+    """Signs of life, the canary first: it proves beat, broker and worker together. Late after three of its rounds. Where
+    a host found out what it runs on is none: it asks rarely, and a host that is gone asks no more."""
     rows = [
         {"name": pulse.name, "at": pulse.at, "ok": pulse.ok,
          "late": now - pulse.at > timedelta(seconds=max(every(SECONDS.get(pulse.name, 300)) * 3, 15))}
-        for name, pulse in pulses.items() if name not in ("invariants", "watch")
+        for name, pulse in pulses.items() if name not in ("invariants", "watch") and not name.startswith(itself.NAME)
     ]  # fmt: skip
     return sorted(rows, key=lambda row: row["name"] != "canary")
 

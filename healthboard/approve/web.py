@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
-from healthboard.cases.models import Case
+from healthboard.cases.models import Case, Decision
 from healthboard.people import access
 from healthboard.people.detour import log_in_again
 from healthboard.people.web import actor_of
 from healthboard.words import listing
 
-__all__ = ["actor_of", "log_in_again", "may", "reasons", "see_other"]
+__all__ = ["actor_of", "log_in_again", "may", "not_alone", "reasons", "see_other"]
 
 
 def see_other(request: HttpRequest, where: str, said: str = "") -> HttpResponse:
@@ -39,3 +39,8 @@ def may(request: HttpRequest, verb: str, case: Case) -> str | None:
     return access.why_not(
         request.user, verb, account=case.account, region=case.region, pool=case.pool.name if case.pool else ""
     )
+
+
+def not_alone(decision: Decision) -> str:
+    """What is said after an answer that the policy wants of more people than this one; else nothing."""
+    return " It starts once another person has approved it." if decision.outcome == "PENDING" else ""

@@ -20,6 +20,7 @@ from healthboard.repairs import agreement, queries, second, waiting
 from healthboard.repairs.history import expect
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
+from healthboard.repairs.states import State
 
 MOST = 20_000
 
@@ -165,7 +166,14 @@ def stop(request: HttpRequest, pk: int) -> HttpResponse:
         lifecycle.ask_stop(pk, actor=actor_of(request))
     except Refusal as refusal:
         return _refused(request, pk, refusal)
-    return _done(request, pk, "It stops after this step, and what it did is undone.")
+    return _done(request, pk, stopped(_find(request, pk), "Cancelled"))
+
+
+def stopped(repair: Repair, word: str) -> str:
+    """What it came to that a repair was to stop: it had not begun, or it takes back what it did."""
+    if repair.state == State.CANCELLED:
+        return f"{word}: nothing was changed."
+    return "It had begun: it stops after this step, and what it did is undone."
 
 
 def _done(request: HttpRequest, pk: int, said: str) -> HttpResponse:

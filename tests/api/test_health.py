@@ -2,7 +2,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from healthboard import clock, ready
+from healthboard.cases import lifecycle as cases
+from healthboard.fleet import itself
 from healthboard.fleet.models import Installation, Pulse
+from healthboard.people.actors import system
+from healthboard.repairs import lifecycle as repairs
 from tests import factories
 
 
@@ -76,6 +80,32 @@ def test_the_numbers_are_what_the_database_says(client, monkeypatch):
     place = ("", "111122223333", "events", "not JSON", factories.REGION)
     assert found["healthboard_source_dropped_messages_total", *place] == 2
     assert 170 < found["healthboard_case_waiting_oldest_seconds",] < 300
+
+
+@pytest.mark.django_db
+def test_what_waits_is_as_old_as_its_question(client, monkeypatch):
+    """Not as what it is about: a case that comes back and a repair that asks at last were not waited for before."""
+    monkeypatch.setenv("HEALTHBOARD_METRICS_TOKEN", "s3cret")
+    on = factories.instance()
+    repair = factories.repair(on, state="RUNNING", opened_at=factories.ago(5 * 3600))
+    case = factories.case(on, opened_at=factories.ago(5 * 3600))
+    assert numbers(client)["healthboard_case_waiting_oldest_seconds",] > 4 * 3600
+    with clock.virtual(factories.ago(3000)):
+        cases.move(case, "SNOOZED", system("test"), "later")
+    with clock.virtual(factories.ago(100)):
+        cases.move(case, "WAITING", system("test"), "back")
+        repairs._move(repair, "ASKING", actor=system("test"), why="what now?")
+    found = numbers(client)
+    for name in ("case_waiting", "repair_asking"):
+        assert 99 < found[f"healthboard_{name}_oldest_seconds",] < 200
+    assert found["healthboard_repair_open_oldest_seconds",] > 4 * 3600
+
+
+@pytest.mark.django_db
+def test_a_host_that_found_out_what_it_runs_on_is_no_part_that_comes_round(client, monkeypatch):
+    monkeypatch.setenv("HEALTHBOARD_METRICS_TOKEN", "s3cret")
+    Pulse.objects.create(name=f"{itself.NAME}i-0123456789abcdef0", at=factories.ago(40_000), ok=True)
+    assert not [name for name in numbers(client) if "i-0123456789abcdef0" in str(name)]
 
 
 @pytest.mark.django_db

@@ -12,7 +12,9 @@ from healthboard.cases import groups, readings
 from healthboard.cases.models import Case, Decision
 from healthboard.fleet.models import JobStop
 from healthboard.policies.defaults import ensure_default
+from healthboard.policies.models import PolicyVersion
 from healthboard.policies.reading import reread
+from healthboard.repairs.models import Repair
 from tests import factories as make
 
 
@@ -55,9 +57,45 @@ def test_approving_opens_a_repair_with_an_undo_window(case, log_in):
     text = client.get(f"/cases/{case.pk}/").content.decode()
     assert "Nothing has been changed yet" in text
     assert "ona" in text
-    assert client.post(f"/cases/{case.pk}/undo/").status_code == 303
+    answer = client.post(f"/cases/{case.pk}/undo/", follow=True)
+    assert "Undone: nothing was changed." in answer.content.decode()
     case.refresh_from_db()
     assert case.state == "WAITING"
+
+
+def test_an_undo_that_comes_too_late_for_that_says_what_it_does(case, log_in):
+    client = log_in("operator", "ona")
+    assert (
+        "starts once" not in client.post(f"/cases/{case.pk}/answer/approve/", _form(case), follow=True).content.decode()
+    )
+    Repair.objects.update(state="RUNNING")
+    text = client.post(f"/cases/{case.pk}/undo/", follow=True).content.decode()
+    assert (
+        "It had begun: it stops after this step, and what it did is undone." in text
+        and "nothing was changed" not in text
+    )
+
+
+def test_an_approval_that_is_not_enough_says_so_there_and_on_the_case(case, log_in):
+    ensure_default()
+    version = PolicyVersion.objects.get()
+    version.data["settings"] = {**version.data.get("settings", {}), "approvals": 2}
+    PolicyVersion.objects.filter(pk=version.pk).update(data=version.data)
+    client = log_in("operator", "ona")
+    text = client.post(f"/cases/{case.pk}/answer/approve/", _form(case), follow=True).content.decode()
+    assert "Approved. It starts once another person has approved it." in text and "waits for another person" in text
+    Case.objects.update(plan_version=2)
+    assert "counts no more: the plan changed" in client.get(f"/cases/{case.pk}/").content.decode()
+
+
+def test_a_question_that_is_put_anew_is_not_called_expired(case, log_in):
+    client = log_in("operator")
+    for expires, page, inbox in ((None, "expired", "expired"), (make.ago(-3600), "asked anew", "expired once")):
+        Case.objects.update(expired_at=make.ago(600), expires_at=expires)
+        text = client.get(f"/cases/{case.pk}/").content.decode()
+        assert page in text and ("expires in" in text) == (expires is not None)
+        rows = client.get("/").content.decode()
+        assert inbox in rows and ("expired once" in rows) == (expires is not None)
 
 
 @pytest.mark.parametrize("kind", ["override", "dismiss"])
@@ -276,6 +314,10 @@ def test_a_repair_that_asks_offers_its_choices_and_stops_on_request(home, log_in
     assert client.post(f"/repairs/{other.pk}/stop/").status_code == 303
     other.refresh_from_db()
     assert other.stop_asked_by == "ona"
+    assert "It had begun" in client.get(f"/repairs/{other.pk}/").content.decode()
+    waits = make.repair(make.instance(home), state="SCHEDULED")
+    answer = client.post(f"/repairs/{waits.pk}/stop/", follow=True)
+    assert "Cancelled: nothing was changed." in answer.content.decode()
 
 
 def test_what_a_silent_node_last_said_is_grey_not_green(home, log_in):

@@ -12,6 +12,8 @@ from prometheus_client import generate_latest
 
 from healthboard import clock, queues, valkey, versions
 from healthboard.api import metrics
+from healthboard.fleet import itself
+from healthboard.fleet.models import Pulse
 from healthboard.notices import outbox
 from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.repairs.models import Pause
@@ -84,6 +86,13 @@ def test_what_does_not_arrive_is_shown_with_what_to_do(home, log_in):
     assert 'healthboard_notices{state="troubled",target="on-call"} 1.0' in numbers
     Delivery.objects.filter(state="FAILED").update(ended_at=make.ago(2 * 86400))
     assert "given up" not in client.get("/system/").content.decode()
+
+
+def test_what_a_host_found_out_of_itself_is_no_process_that_is_late(home, log_in):
+    Pulse.objects.create(name="canary", at=make.ago(5000), ok=True)
+    Pulse.objects.create(name=f"{itself.NAME}i-0123456789abcdef0", at=make.ago(5000), ok=True)
+    text = log_in("viewer").get("/system/").content.decode()
+    assert "canary" in text and "late" in text and "i-0123456789abcdef0" not in text
 
 
 def test_a_receiver_that_no_target_listens_to_is_named(home, log_in):
