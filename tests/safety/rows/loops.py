@@ -48,9 +48,9 @@ def _asked(drive: Drive, case: Case) -> list[str]:
 
 
 def _waiting(drive: Drive, machine: Any) -> Case | None:
+    """The case once a person is asked, after as many tries as the policy allows or because the last repair did not end well."""
     case = drive.case(machine)
-    asked = case is not None and case.state == "WAITING" and "a person decides" in case.why_waiting
-    return case if asked else None
+    return case if case is not None and case.state == "WAITING" and case.expires_at is not None else None
 
 
 def _next(drive: Drive, machine: Any) -> Any:
