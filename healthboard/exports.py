@@ -29,27 +29,22 @@ def cell(value: Any) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
-def export(name: str, items: Iterable[dict[str, Any]], kind: str, see: foreign.See) -> HttpResponse:
-    """`items` (dicts with the same keys) as a file of that name, for the person of `see` (`access.seeing`); JSON is
-    ``{"items": [...]}``."""
+def export(
+    name: str, columns: Sequence[str], items: Iterable[dict[str, Any]], kind: str, see: foreign.See
+) -> HttpResponse:
+    """`items` (dicts with the keys `columns`) as a file of that name, for the person of `see` (`access.seeing`); JSON is
+    ``{"items": [...]}``. The header row of a CSV is there even when no row is."""
     items = foreign.plain(see, list(items))
     if kind == "json":
         return JsonResponse({"items": items})
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
-    for number, item in enumerate(items):
-        if number == 0:
-            writer.writerow(item)
-        writer.writerow(cell(value) for value in item.values())
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8", headers=headers)
+    return HttpResponse("".join(_csv(columns, [items])), content_type="text/csv; charset=utf-8", headers=headers)
 
 
 def stream(
     name: str, columns: Sequence[str], items: Iterable[dict[str, Any]], kind: str, see: foreign.See
 ) -> StreamingHttpResponse:
-    """Like `export`, for lists of any length: rows are read while they are sent. The header row is there even when
-    no row is."""
+    """Like `export`, for lists of any length: rows are read while they are sent."""
     if kind == "json":
         return StreamingHttpResponse(_json(_parts(items, see)), content_type="application/json")
     headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}

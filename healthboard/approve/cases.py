@@ -27,7 +27,7 @@ def cases(request: HttpRequest) -> HttpResponse:
     seen = see(Case.objects.all())
     if (kind := request.GET.get("format")) in FORMATS:
         rows = listing.before(listing.cases(seen, params), None)[:MOST]
-        return export("cases", (listing.as_dict(row) for row in rows), kind, see)
+        return export("cases", listing.COLUMNS, map(listing.as_dict, rows), kind, see)
     after = unpack(request.GET.get("after", ""), 1)
     mark = [request.GET.urlencode(), queries.list_version(seen)]
     return live(request, "cases.html", mark, lambda: _context(see, seen, params, after))

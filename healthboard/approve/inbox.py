@@ -22,6 +22,8 @@ from healthboard.people import access
 
 #: waiting cases that are read to be put in order; beyond it the page says that there are more
 MOST = 500
+#: rows of an export, as of every list
+EXPORTED = 20_000
 
 
 @page
@@ -29,8 +31,8 @@ def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[:MOST]
-        return export(f"cases-{tab}", map(listing.as_dict, rows), kind, access.seeing(request.user))
+        rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[:EXPORTED]
+        return export(f"cases-{tab}", listing.COLUMNS, map(listing.as_dict, rows), kind, access.seeing(request.user))
     waiting = frame(request).waits
     counts = queries.tab_counts(seen(request))
     counts["waiting"] += waiting.repairs + waiting.requests

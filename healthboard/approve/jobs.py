@@ -20,7 +20,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").replace("\0", "").strip().lower()
     if (kind := request.GET.get("format")) in FORMATS:
         rows = [job for job in _every(request, text) if job.state == tab]
-        return export(f"jobs-{tab}", map(queries.as_dict, rows), kind, access.seeing(request.user))
+        return export(f"jobs-{tab}", queries.COLUMNS, map(queries.as_dict, rows), kind, access.seeing(request.user))
     # a stop may come to count, or no longer, as time goes by: looked at anew each minute
     minute = int(clock.now().timestamp() // 60)
     mark = version(queries.version(), access.scope(request.user), request.GET.urlencode(), minute)

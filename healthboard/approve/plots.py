@@ -64,5 +64,6 @@ def _answer(request: HttpRequest, name: str, recording: Recording | None) -> Htt
              recorder.CLOCKS: track.values[recorder.CLOCKS][n]}
             for track in recording.tracks for n, at in enumerate(recording.times)
         )  # fmt: skip
-        return export(f"recorder-{name}", rows, "csv", access.seeing(request.user))
+        columns = ("at", "gpu", "index", *(m.name for m in recorder.METRICS), recorder.CLOCKS)
+        return export(f"recorder-{name}", columns, rows, "csv", access.seeing(request.user))
     return JsonResponse(recording.plain())

@@ -212,6 +212,13 @@ def version() -> list[Any]:
     return [tasks, cases, stops, Instance.objects.aggregate(gone=Max("gone_at"))]
 
 
+#: columns of an exported row
+COLUMNS = (
+    "job", "family", "account", "region", "state", "since", "nodes", "gpus", "idle_nodes", "idle_gpus", "case",
+    "code", "first_fault", "victims", "why",
+)  # fmt: skip
+
+
 def as_dict(job: Job) -> dict[str, Any]:
     """A row for CSV and JSON."""
     return {

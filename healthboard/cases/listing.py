@@ -128,6 +128,14 @@ def last_answer(case: Case) -> Decision | None:
     return max(stood, key=lambda one: one.pk) if stood else None
 
 
+#: columns of an exported row
+COLUMNS = (
+    "id", "instance", "codes", "verdict", "action", "mode", "state", "resolution", "resolution_note", "account",
+    "region", "pool", "type", "title", "why", "why_waiting", "decided", "decided_action", "decided_by",
+    "reason", "opened_at", "expires_at", "closed_at", "plan_version", "evidence_hash",
+)  # fmt: skip
+
+
 def as_dict(case: Case) -> dict[str, Any]:
     """A row for CSV and JSON."""
     answer = last_answer(case)

@@ -209,6 +209,14 @@ def fleet_version() -> list[Any]:
     return [live, cases, list(repairs[:500])]
 
 
+#: columns of an exported row
+COLUMNS = (
+    "instance_id", "account", "region", "cluster", "pool", "zone", "type", "owner", "health", "code",
+    "health_since", "stage", "ec2_state", "ecs_status", "agent_connected", "gpus", "tasks", "private_ip",
+    "driver", "image", "purchase", "launched_at", "seen_at", "node_seen_at",
+)  # fmt: skip
+
+
 def as_dict(row: Instance) -> dict[str, Any]:
     """A row for CSV and JSON."""
     return {

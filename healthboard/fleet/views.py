@@ -44,7 +44,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
     sort = sort if sort.lstrip("-") in queries.SORTS else "health"
     if (kind := request.GET.get("format")) in FORMATS:
         rows = queries.in_order(queries.shown(queries.instances(seen, params)), sort, None)[:MOST]
-        return export("fleet", (queries.as_dict(row) for row in rows), kind, access.seeing(request.user))
+        return export("fleet", queries.COLUMNS, map(queries.as_dict, rows), kind, access.seeing(request.user))
     after = pages.unpack(request.GET.get("after", ""), 2)
     mark = [queries.fleet_version(), request.GET.urlencode(), _views_mark(views)]
     return pages.live(

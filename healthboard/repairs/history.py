@@ -75,7 +75,14 @@ def expect(running: Iterable[Repair]) -> dict[int, Expected]:
     for past in _past(MOST_AT_ONCE, pool__in={r.pool_id for r in rows}, action__in={r.action for r in rows}):
         known[past.action, past.pool].append(past.seconds)
     now = clock.now()
-    return {r.pk: _one(known[r.action, r.pool_id], r.not_before, now) for r in rows if known.get((r.action, r.pool_id))}
+    return {
+        r.pk: _one(known[r.action, r.pool_id], _begins(r, now), now) for r in rows if known.get((r.action, r.pool_id))
+    }
+
+
+def _begins(repair: Repair, now: datetime) -> datetime:
+    """One that waits for a window or the budget has not begun, whatever time has passed since its undo time was over."""
+    return max(repair.not_before, now) if repair.state == State.SCHEDULED else repair.not_before
 
 
 def _one(spans: list[float], begun: datetime, now: datetime) -> Expected:

@@ -49,9 +49,23 @@ def _steps(of: list[Repair]) -> QuerySet[Step, tuple[int, ...]]:
 def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
     """Ended repairs by the filters of an address: `state`, `pool`, `action`, `by` (``itself``, or part of a name),
     `since` (a date, UTC, included), `q` (instance id). A bad value is left out."""
-    rows = _listed(seen.filter(closed_at__isnull=False))
+    rows = _listed(_chosen(seen.filter(closed_at__isnull=False), params))
     if params.get("state") in list(CLOSED):
         rows = rows.filter(state=params["state"])
+    if since := spans.begin(params.get("since", "")):
+        rows = rows.filter(closed_at__gte=since)
+    return rows
+
+
+def under_way(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
+    """Open repairs by the same filters; none where an end is asked for (`state`, `since`), since they have none."""
+    if params.get("state") in list(CLOSED) or spans.begin(params.get("since", "")):
+        return seen.none()
+    return _chosen(seen.filter(closed_at=None), params)
+
+
+def _chosen(rows: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
+    """By what a repair has before its end too: `pool`, `action`, `by`, `q`."""
     if params.get("pool"):
         rows = rows.filter(pool__name=params["pool"])
     if params.get("action"):
@@ -60,8 +74,6 @@ def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
         rows = rows.filter(automatic=True)
     elif params.get("by"):
         rows = rows.filter(automatic=False, requested_by__icontains=params["by"])
-    if since := spans.begin(params.get("since", "")):
-        rows = rows.filter(closed_at__gte=since)
     if params.get("q"):
         rows = rows.filter(
             Q(instance__instance_id__icontains=params["q"]) | Q(replacement__instance_id__icontains=params["q"])
@@ -123,6 +135,13 @@ def _of_places(see: foreign.See, every: QuerySet[Any]) -> QuerySet[Any]:
     named = Q(Exists(pool), scope_kind="pool") | Q(Exists(instance), scope_kind="instance")
     rows = see(every, pool="") | every.filter(account=None)
     return rows.filter(named | ~Q(scope_kind__in=("pool", "instance")))
+
+
+#: columns of an exported row
+COLUMNS = (
+    "id", "instance_id", "account", "region", "pool", "action", "state", "step", "automatic", "requested_by",
+    "replacement", "opened_at", "closed_at", "outcome", "outcome_why",
+)  # fmt: skip
 
 
 def as_dict(repair: Repair) -> dict[str, Any]:

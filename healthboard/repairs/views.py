@@ -33,8 +33,12 @@ def repairs(request: HttpRequest) -> HttpResponse:
     names = ("state", "pool", "action", "by", "since", "q")
     params = {name: request.GET.get(name, "").replace("\0", "").strip() for name in names}
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = [*queries.running(_seen(request)), *queries.before(queries.past(_seen(request), params), None)[:MOST]]
-        return export("repairs", (queries.as_dict(row) for row in rows), kind, access.seeing(request.user))
+        seen = _seen(request)
+        rows = [
+            *queries.running(queries.under_way(seen, params)),
+            *queries.before(queries.past(seen, params), None)[:MOST],
+        ]
+        return export("repairs", queries.COLUMNS, map(queries.as_dict, rows), kind, access.seeing(request.user))
     after = pages.unpack(request.GET.get("after", ""), 2)
     shown = pages.version(queries.version(), request.GET.urlencode())
     return pages.live(request, "repairs.html", shown, lambda: _list(request, params, after))

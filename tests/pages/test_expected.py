@@ -45,6 +45,31 @@ def test_without_any_like_it_the_time_is_unknown_and_one_that_takes_longer_is_la
         assert "longer than the usual 12 min (median of 1 in train)" in client.get(address).content.decode()
 
 
+def test_what_waits_for_a_window_has_not_begun_and_is_not_late(home, log_in):
+    past(home, 14)
+    make.repair(make.instance(home), state="SCHEDULED", not_before=make.ago(3600), why_waiting="waits for its window")
+    text = log_in("viewer").get("/repairs/").content.decode()
+    assert "not begun" in text and "waits for its window" in text and "longer than the usual" not in text
+
+
+@pytest.mark.parametrize(
+    "query, found",
+    [("", {0, 1, 2, 3}), ("pool=train", {0, 2}), ("q={1}", {1}), ("by=itself", {1, 3}), ("action=REBOOT", {1}),
+     ("pool=train&state=FAILED", {2}), ("since=2020-01-01", {2, 3}), ("since=x&state=x", {0, 1, 2, 3})],
+)  # fmt: skip
+def test_the_file_holds_what_its_address_asks_for_under_way_too(home, log_in, query, found):
+    infer = make.pool("infer")
+    rows = [
+        make.repair(make.instance(home), automatic=False, requested_by="ann"),
+        make.repair(make.instance(infer), action="REBOOT"),
+        past(home, 1, state="FAILED", automatic=False, requested_by="bob"),
+        past(infer, 1),
+    ]
+    query = query.format(*(row.instance.instance_id for row in rows))
+    items = log_in("viewer").get(f"/repairs/?{query}&format=json").json()["items"]
+    assert sorted(item["id"] for item in items) == sorted(rows[n].pk for n in found)
+
+
 def test_many_repairs_under_way_cost_one_query(home):
     past(home, 10)
     rows = [make.repair(make.instance(home)) for _ in range(5)] + [make.repair(make.instance(make.pool("infer")))]
