@@ -43,7 +43,10 @@ class Release:
     def unpack(self, home: Path) -> Path:
         """The installation's home, with AWS as its sandbox had it."""
         with tarfile.open(fileobj=io.BytesIO(gzip.decompress((self.folder / "home.tar.gz").read_bytes()))) as packed:
-            packed.extractall(home, filter="data")
+            packed.extraction_filter = getattr(
+                tarfile, "data_filter", None
+            )  # unknown to Debian's 3.11.2; the archive is ours
+            packed.extractall(home)
         return home
 
     def reporter(self, folder: Path) -> Path:
