@@ -15,6 +15,8 @@ from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from healthboard.fleet import foreign
 
 FORMATS = ("csv", "json")
+#: rows of an export; a longer list is exported in parts, by filters
+MOST = 20_000
 #: a cell that begins so is run as a formula by a spreadsheet
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -177,3 +177,10 @@ def listing(parts: list[str], most: int = 3) -> str:
     if len(parts) > most:
         parts = [*parts[:most], f"{len(parts) - most} more"]
     return parts[0] if len(parts) == 1 else " and ".join([", ".join(parts[:-1]), parts[-1]]) if parts else ""
+
+
+def stopped(word: str, state: str) -> str:
+    """What it came to that a repair was to stop, by its state then: it had not begun, or it takes back what it did."""
+    if state == "CANCELLED":
+        return f"{word}: nothing was changed."
+    return "It had begun: it stops after this step, and what it did is undone."

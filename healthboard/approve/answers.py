@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
+from healthboard import words
 from healthboard.approve.web import actor_of, log_in_again, may, not_alone, see_other
 from healthboard.cases import answers as answering
 from healthboard.cases import second
@@ -18,7 +19,6 @@ from healthboard.cases.states import State
 from healthboard.pages import page
 from healthboard.people import detour
 from healthboard.refusals import Invalid, NotAllowed, NotFound, Refusal
-from healthboard.repairs.views import stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def undo(request: HttpRequest, case_id: int) -> HttpResponse:
     except Refusal as refusal:
         return case_page.refused(request, case_id, refusal)
     repair = Decision.objects.filter(case=case_id).exclude(repair=None).latest("at", "pk").repair
-    return see_other(request, reverse("case", args=[case_id]), stopped(repair, "Undone"))
+    return see_other(request, reverse("case", args=[case_id]), words.stopped("Undone", repair.state))
 
 
 @page

@@ -11,13 +11,10 @@ from healthboard import words
 from healthboard.cases import listing, queries
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
-from healthboard.exports import FORMATS, export
+from healthboard.exports import FORMATS, MOST, export
 from healthboard.fleet import foreign
 from healthboard.pages import PAGE_SIZE, live, pack, page, unpack
 from healthboard.people import access
-
-#: rows of an export; a longer history is exported in parts, by filters
-MOST = 20_000
 
 
 @page

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
-from healthboard import clock, words
+from healthboard import clock, exports, words
 from healthboard.approve import waits
 from healthboard.approve.context import frame
 from healthboard.cases import listing, queries, standstill, urgency
@@ -22,8 +22,6 @@ from healthboard.people import access
 
 #: waiting cases that are read to be put in order; beyond it the page says that there are more
 MOST = 500
-#: rows of an export, as of every list
-EXPORTED = 20_000
 
 
 @page
@@ -31,7 +29,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[:EXPORTED]
+        rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[: exports.MOST]
         return export(f"cases-{tab}", listing.COLUMNS, map(listing.as_dict, rows), kind, access.seeing(request.user))
     waiting = frame(request).waits
     counts = queries.tab_counts(seen(request))

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from healthboard import pages
-from healthboard.exports import FORMATS, export
+from healthboard.exports import FORMATS, MOST, export
 from healthboard.fleet import columns, drawing, queries
 from healthboard.fleet.cells import cells, head
 from healthboard.fleet.models import Instance
@@ -20,8 +20,6 @@ from healthboard.people.models import SavedView
 from healthboard.people.web import actor_of
 from healthboard.words import VERDICTS
 
-#: rows of an export; a fleet beyond it is exported in parts, by filters
-MOST = 20_000
 #: page that keeps views -> the parameters that a view of it may hold
 KEPT = {"fleet": (*queries.PARAMS, "sort", "col"), "fleet_map": (*queries.PARAMS, "group")}
 

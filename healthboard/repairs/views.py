@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
-from healthboard import pages
-from healthboard.exports import FORMATS, export
+from healthboard import pages, words
+from healthboard.exports import FORMATS, MOST, export
 from healthboard.fleet import foreign
 from healthboard.people import access, detour
 from healthboard.people.web import actor_of
@@ -20,9 +20,6 @@ from healthboard.repairs import agreement, queries, second, waiting
 from healthboard.repairs.history import expect
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
-from healthboard.repairs.states import State
-
-MOST = 20_000
 
 #: columns of a repair that are sentences, or hold some; what is shown is not saved
 SENTENCES = ("why_waiting", "outcome_why", "plan")
@@ -170,14 +167,7 @@ def stop(request: HttpRequest, pk: int) -> HttpResponse:
         lifecycle.ask_stop(pk, actor=actor_of(request))
     except Refusal as refusal:
         return _refused(request, pk, refusal)
-    return _done(request, pk, stopped(_find(request, pk), "Cancelled"))
-
-
-def stopped(repair: Repair, word: str) -> str:
-    """What it came to that a repair was to stop: it had not begun, or it takes back what it did."""
-    if repair.state == State.CANCELLED:
-        return f"{word}: nothing was changed."
-    return "It had begun: it stops after this step, and what it did is undone."
+    return _done(request, pk, words.stopped("Cancelled", _find(request, pk).state))
 
 
 def _done(request: HttpRequest, pk: int, said: str) -> HttpResponse:

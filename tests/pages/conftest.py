@@ -37,3 +37,12 @@ def home(db):
     for name, scope in (("ec2", ""), ("ecs", "gpu"), ("autoscaling", "")):
         make.source(name, scope=scope)
     return make.pool("train")
+
+
+@pytest.fixture
+def case(home):
+    on = make.instance(home, verdict="AMBIGUOUS", verdict_code="XID_119")
+    gpus = make.gpus(on, 8, bad={3: "error"})
+    make.event(on, "XID_119", gpu=gpus[3].uuid, text="NVRM: Xid (PCI:0000:3d:00): 119, Timeout")
+    make.reading(on, "EC2_SYSTEM", "OK")
+    return make.case(on, gpu=gpus[3].uuid)

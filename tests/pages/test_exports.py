@@ -20,7 +20,8 @@ def test_a_list_without_a_row_is_a_csv_with_its_header(home, log_in, address):
     client = log_in("viewer")
     empty = client.get(f"{address}format=csv").content.decode().splitlines()
     on = make.instance(home)
-    make.case(on), make.repair(on)
+    make.case(on)
+    make.repair(on)
     items = client.get(f"{address}format=json").json()["items"]
     assert [line.split(",") for line in empty] == [list(items[0])]
 

@@ -43,9 +43,8 @@ class Release:
     def unpack(self, home: Path) -> Path:
         """The installation's home, with AWS as its sandbox had it."""
         with tarfile.open(fileobj=io.BytesIO(gzip.decompress((self.folder / "home.tar.gz").read_bytes()))) as packed:
-            packed.extraction_filter = getattr(
-                tarfile, "data_filter", None
-            )  # unknown to Debian's 3.11.2; the archive is ours
+            # unknown to Debian's 3.11.2; the archive is ours
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)
             packed.extractall(home)
         return home
 

@@ -48,9 +48,17 @@ def _asked(drive: Drive, case: Case) -> list[str]:
 
 
 def _waiting(drive: Drive, machine: Any) -> Case | None:
-    """The case once a person is asked, after as many tries as the policy allows or because the last repair did not end well."""
     case = drive.case(machine)
-    return case if case is not None and case.state == "WAITING" and case.expires_at is not None else None
+    asked = case is not None and case.state == "WAITING" and "a person decides" in case.why_waiting
+    return case if asked else None
+
+
+def _back_again(drive: Drive, machine: Any) -> Case | None:
+    """The case once a person is asked because it shows anew what had gone while it was repaired."""
+    case, repair = drive.case(machine), drive.repair(machine)
+    if case is None or repair is None or case.state != "WAITING" or case.expires_at is None:
+        return None
+    return case if repair.state == "CANCELLED" and case.why_waiting == repair.outcome_why else None
 
 
 def _next(drive: Drive, machine: Any) -> Any:
@@ -93,10 +101,14 @@ def after_the_reboot(drive: Drive, machine: Any, rng: random.Random) -> Case:
 
 def flapping(drive: Drive, machine: Any, rng: random.Random) -> Case:
     """It shows, its repair begins, it is gone, its repair is undone, and so on."""
+
+    def asked() -> Case | None:
+        return _waiting(drive, machine) or _back_again(drive, machine)
+
     for _ in range(TRIES + 3):
         drive.inject(machine, "XID_154", 0)
-        drive.until(lambda: _waiting(drive, machine) or _begun(drive, machine), 200)
-        if case := _waiting(drive, machine):
+        drive.until(lambda: asked() or _begun(drive, machine), 200)
+        if case := asked():
             return case
         drive.steps(rng.randrange(3))
         drive.mend(machine, "XID_154")
