@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -131,7 +132,7 @@ def _append(path: Path, line: str) -> None:
 
 def _replace(path: Path, line: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")  # a folder of several hosts, perhaps
     with new.open("w") as out:
         out.write(line)
         out.flush()

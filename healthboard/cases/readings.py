@@ -192,7 +192,7 @@ def _stopped_by_person(case: Case) -> str:
     if last.undone_at is not None:
         return f"{last.undone_by} took the last decision back"
     if last.outcome == "REFUSED" or case.tries:
-        return last.outcome_why or "the last repair did not help"
+        return f"its last repair ended: {last.outcome_why}" if last.outcome_why else "the last repair did not help"
     return ""
 
 

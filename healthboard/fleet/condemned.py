@@ -21,19 +21,36 @@ from healthboard.refusals import Closed, Invalid, NotFound
 
 
 @transaction.atomic
-def condemn(instance: Instance, gpus: Iterable[str], why: str, *, actor: Actor, repair_id: int | None = None) -> int:
-    """Mark these GPUs of an instance (UUIDs, or PCI addresses where no UUID is known); returns how many are new."""
+def condemn(
+    instance: Instance, gpus: Iterable[str], why: str, *, actor: Actor, repair_id: int | None = None,
+    heir: Instance | None = None,
+) -> int:  # fmt: skip
+    """Mark these GPUs of an instance (UUIDs, or PCI addresses where no UUID is known); returns how many are new.
+
+    What it named is the word of one node: hardware that another machine has is left alone, and that is on record. `heir`:
+    what was launched in its place, on which the same hardware may have come back already.
+    """
     names = [name for name in gpus if name]
     known = Q(account=instance.account_id, uuid__in=names) | Q(instance=instance, pci__in=names)
-    rows = list(Gpu.objects.select_for_update(of=("self",)).filter(known, condemned_at=None).order_by("pk"))
+    free = Gpu.objects.select_for_update(of=("self",)).filter(known, condemned_at=None)
+    rows = list(free.select_related("instance").order_by("pk"))
+    mine = {None, instance.pk, heir.pk if heir else None}
+    boards = {row.serial for row in rows if telling(row.serial)}
+    others = Gpu.objects.filter(account=instance.account_id, serial__in=boards, instance__gone_at=None)
+    claimed = set(others.exclude(instance=None).exclude(instance__in=mine - {None}).values_list("serial", flat=True))
+    marked = 0
     for row in rows:
+        payload = {"uuid": row.uuid, "serial": row.serial}
+        about = {"actor": actor, "instance": instance, "repair_id": repair_id, "payload": payload}
+        if row.instance_id not in mine or row.serial in claimed:
+            text = f"{row.uuid} not condemned: {instance} named it, and another machine has it"
+            record("gpu.left", f"gpu:{row.pk}", text, **about)
+            continue
         row.condemned_at, row.condemned_why = clock.now(), why[:255]
         row.save(update_fields=["condemned_at", "condemned_why"])
-        record(
-            "gpu.condemned", f"gpu:{row.pk}", f"{row.uuid} condemned: {why}", actor=actor, instance=instance,
-            repair_id=repair_id, payload={"uuid": row.uuid, "serial": row.serial},
-        )  # fmt: skip
-    return len(rows)
+        record("gpu.condemned", f"gpu:{row.pk}", f"{row.uuid} condemned: {why}", **about)
+        marked += 1
+    return marked
 
 
 @transaction.atomic

@@ -17,6 +17,7 @@ from django.db.models import Q
 from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
+from healthboard.people import limits
 from healthboard.people.access import SCOPES, live
 from healthboard.people.actors import Actor
 from healthboard.people.models import ApiToken, NodeToken, ServiceAccount
@@ -87,10 +88,14 @@ def verify_api(token: str) -> Any | None:
 
 
 def refused_api(token: str, address: str) -> None:
-    """A token that counts no more, or never did, was shown: on record once in a quarter of an hour for each and place."""
+    """A token that counts no more, or never did, was shown: on record once in a quarter of an hour for each and place, and
+    so many times from all places together: an address costs a stranger nothing."""
     row = ApiToken.objects.select_related("user").filter(hash=_hash(token)).first()
     about = f"token:{row.pk}" if row else "token:unknown"
-    if not cache.add(f"refused:{about}:{address}", 1, 900):
+    if not cache.add(f"refused:{about}:{limits.line_of(address)}", 1, 900):
+        return
+    cache.add(f"refused:{about}", 0, 900)
+    if cache.incr(f"refused:{about}") > limits.PER_ADDRESS:
         return
     whose = (
         f"of {row.user}, which has expired or was revoked, or whose user is switched off"

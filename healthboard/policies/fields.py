@@ -133,7 +133,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "repairs_per_hour", "Repairs per hour", "Budget", "count", 20,
-        "Repairs that may start in a pool within an hour, however many the share allows at once. Empty: no limit.",
+        "Repairs that may start in a pool within an hour, however many the share allows at once.",
         "min", least=0, most=1000, optional=True,
     ),
     Setting(

@@ -21,6 +21,7 @@ from healthboard.repairs.states import OPEN, State
 #: kind -> (what has to happen, where that is done)
 NEXT = {
     "switch": ("An admin releases it.", "/system/#switch"),
+    "acting": ("An admin switches acting on, once what is observed looks right.", "/system/#switch"),
     "pause": ("It ends by itself, or an admin ends it.", "/system/#pauses"),
     "tag": ("Whoever set the tag removes it.", ""),
     "breaker": (
@@ -51,14 +52,14 @@ NEXT = {
 SOURCE = "The source"
 #: how a sentence of the brakes, the budget or the engine begins -> its kind
 _BEGINS = (
-    ("The stop switch", "switch"), ("Acting is", "switch"), ("Paused by a healthboard:pause", "tag"),
+    ("The stop switch", "switch"), ("Acting is", "acting"), ("Paused by a healthboard:pause", "tag"),
     ("Paused by", "pause"), ("Breaker", "breaker"), (budget.FULL, "budget"), ("One zone", "budget"),
     (budget.OUT_ALREADY, "turn"), ("Keep serving", "budget"), (SOURCE, "blind"), ("AWS does not answer", "aws"),
     ("Not idle", "idle"), ("In a blackout", "window"), ("Outside the maintenance", "window"),
     ("waiting for a look at all instances", "breadth"),
 )  # fmt: skip
 #: the step under way -> what a repair waits for in it
-_STEPS = {"room": "room", "standby": "room", "launch": "room"}
+_STEPS = {"room": "room"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +162,8 @@ def _of_case(case: Any) -> list[Waiting]:
                 found.append(_told(text, "room"))
             said = case.why_waiting.rstrip(".")
             why = f": {said}" if said and said not in [text.rstrip(".") for text in blockers] else ""
-            if case.expired_at is not None:
-                found.append(
-                    Waiting("person", f"{name} waits for a person; its time ran out and nothing was done{why}.")
-                )
-            else:
-                found.append(Waiting("person", f"{name} waits for a person{why}.", case.expires_at))
+            once = "; its time ran out and nothing was done" if case.expired_at and not case.expires_at else ""
+            found.append(Waiting("person", f"{name} waits for a person{once}{why}.", case.expires_at))
         case "OBSERVED":
             found.append(Waiting("policy", _sentence(case.mode_why or "Its policy observes only")))
         case "HELD":

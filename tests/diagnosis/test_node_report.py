@@ -8,7 +8,7 @@ import pytest
 
 from healthboard.diagnosis.evaluate import evaluate
 from healthboard.diagnosis.node_report import BadReport, read
-from healthboard.diagnosis.signals import Context, Verdict
+from healthboard.diagnosis.signals import Context, Event, Verdict
 from tests.diagnosis.build import GPU
 
 NOW = datetime(2026, 11, 30, 17, 0, tzinfo=UTC)
@@ -149,6 +149,18 @@ def test_what_nvml_does_not_list_bears_out_a_line_that_it_was_lost():
     told["gpus"][7]["pci"], told["gpus"][0]["pci"] = told["gpus"][0]["pci"], "00000000:4B:00.0"
     got = judged(told, expected=8)
     assert (got.primary.code, got.primary.gpu, got.may_act) == ("XID_79", f"{GPU[:-1]}7", True)
+
+
+@pytest.mark.parametrize("gone, certain", [(7, {7}), (6, {7})])
+def test_one_loss_before_a_reboot_says_nothing_of_the_others_that_are_missing(gone, certain):
+    """Of one that is missing after it there is no doubt which it is; of several only the one that was lost is broken."""
+    told = of_eight(gone)
+    before = Event(source="kernel", code="XID_79", at=NOW - timedelta(hours=1), gpu=f"{GPU[:-1]}7", boot_id="before")
+    found = read(told, received_at=NOW)
+    got = evaluate([before, *found.events], found.readings, now=NOW, context=Context(expected_gpus=8))
+    lost = {f.gpu for f in got.findings if f.code == "GPU_MISSING" and f.verdict == "HARDWARE"}
+    assert lost == {f"{GPU[:-1]}{n}" for n in certain}
+    assert len([f for f in got.findings if f.code == "GPU_MISSING"]) == 8 - gone
 
 
 def test_a_type_that_nobody_knows_misses_what_the_node_knows():

@@ -10,6 +10,7 @@ from django.test import Client
 from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.cases import readings
+from healthboard.fleet import condemned
 from healthboard.fleet.models import Gpu
 from healthboard.people import tokens
 from healthboard.people.actors import system
@@ -50,6 +51,26 @@ def test_a_repair_remembers_every_gpu_that_it_gave_back_as_broken(home):
     assert set(Gpu.objects.exclude(condemned_at=None)) == {gpus[1], gpus[2]}
     row = AuditRow.objects.filter(verb="gpu.condemned", repair_id=repair.pk).first()
     assert row.payload["serial"] in {gpus[1].serial, gpus[2].serial}
+
+
+@pytest.mark.parametrize(
+    "whose, marked",
+    [("its own", True), ("nobody's", True), ("the replacement's", True), ("another's", False), ("its serial", False)],
+)
+def test_a_node_can_have_nobody_elses_hardware_condemned(home, whose, marked):
+    """Whoever is root on a node names in its reports what he likes."""
+    on, other, heir = make.instance(home), make.instance(home), make.instance(home)
+    named, real = make.gpus(on, 1)[0], make.gpus(other, 1)[0]
+    owner = {"another's": other, "nobody's": None, "the replacement's": heir}.get(whose, on)
+    serial = real.serial if whose == "its serial" else named.serial
+    Gpu.objects.filter(pk=named.pk).update(instance=owner, serial=serial)
+    case = make.case(on, code="NVML_GPU_IS_LOST", verdict="HARDWARE", action="REPLACE", state="DECIDED", gpu=named.uuid)
+    repair = make.repair(on, state="SUCCEEDED", outcome="REPLACED", replacement=heir)
+    make.decision(case, kind="auto", repair=repair)
+    assert carry.sweep() == 1
+    assert [gpu.pk for gpu in Gpu.objects.exclude(condemned_at=None)] == [named.pk] * marked
+    assert condemned.on(other) == {}
+    assert AuditRow.objects.filter(verb="gpu.left", repair_id=repair.pk).exists() == (not marked)
 
 
 def test_it_opens_a_case_for_a_person_and_no_policy_makes_it_automatic(home):

@@ -37,7 +37,7 @@ def _everything(home):
 
 def test_all_three_pages_and_the_api_say_the_same(home, log_in):
     on, case, repair = _everything(home)
-    expected = ["owner", "owner", "switch", "switch", "pause", "tag", "breaker", "blind", "undo", "budget"]
+    expected = ["owner", "owner", "switch", "acting", "pause", "tag", "breaker", "blind", "undo", "budget"]
     assert _kinds(on, case, repair) == expected
     client, user = log_in("viewer"), make.person("viewer")
     caller = Client(headers={"Authorization": f"Bearer {tokens.issue_api(user, actor=make.actor(user))}"})
@@ -92,6 +92,8 @@ def test_each_state_of_a_case_says_whom_or_what_it_waits_for(home, state, fields
     [
         ({"state": "ASKING", "why_waiting": "two tasks have not left"}, "person", "Two tasks have not left."),
         ({"step": "room", "why_waiting": "no capacity"}, "room", "Prove room: no capacity."),
+        ({"step": "standby", "why_waiting": "entering Standby"}, "step", "Standby: entering Standby."),
+        ({"step": "launch", "why_waiting": "no capacity in 1a"}, "step", "Launch: no capacity in 1a."),
         ({"step": "tasks", "why_waiting": "1 task is left"}, "step", "Await tasks: 1 task is left."),
         (
             {"step": "drain", "why_waiting": "AWS does not answer: Throttling"},
@@ -103,6 +105,12 @@ def test_each_state_of_a_case_says_whom_or_what_it_waits_for(home, state, fields
 def test_a_repair_says_what_its_step_waits_for(home, fields, kind, said):
     repair = make.repair(make.instance(home), **fields)
     assert [(row.kind, row.text) for row in waiting.waiting_for(repair.instance, None, repair)] == [(kind, said)]
+
+
+def test_what_was_asked_anew_is_not_over(home):
+    case = make.case(make.instance(home), expired_at=make.ago(60), expires_at=make.ago(-60))
+    [row] = waiting.waiting_for(case.instance, case)
+    assert (row.kind, row.until, row.text) == ("person", case.expires_at, f"Case {case.pk} waits for a person.")
 
 
 def test_a_blocker_is_said_once_and_names_stay_as_they_are_written(home):

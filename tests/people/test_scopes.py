@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from healthboard.audit.models import AuditRow
 from healthboard.cases.models import Case, Decision
-from healthboard.people import access, tokens
+from healthboard.people import access, limits, tokens
 from healthboard.people.models import ApiToken, Grant
 from healthboard.refusals import NotAllowed
 from tests import factories
@@ -129,6 +129,16 @@ def test_a_token_that_counts_no_more_is_refused_on_record_once(client, admin, ho
         assert call(client, token, "/cases").status_code == 401
     [row] = AuditRow.objects.filter(verb="token.refused")
     assert ("bot" in row.summary) == (how != "forged") and "127.0.0.1" in row.summary and token not in row.summary
+
+
+def test_made_up_tokens_from_everywhere_do_not_fill_the_record(client, db):
+    cache.clear()
+    for number in range(limits.PER_ADDRESS + 20):
+        for place in (f"2001:db8::{number:x}", f"2001:db8:{number:x}::1"):
+            tokens.refused_api("hba_" + "x" * 43, place)
+    rows = AuditRow.objects.filter(verb="token.refused")
+    assert rows.filter(summary__contains=" 2001:db8::").count() == 1, "a network of IPv6 is one place"
+    assert rows.count() == limits.PER_ADDRESS
 
 
 def test_a_service_account_is_made_by_the_command_and_is_no_second_person(admin):

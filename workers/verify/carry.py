@@ -19,7 +19,9 @@ def sweep() -> int:
     if not over:
         return 0
     done = 0
-    for repair in Repair.objects.filter(pk__in=over).select_related("instance__account").order_by("closed_at"):
+    for repair in (
+        Repair.objects.filter(pk__in=over).select_related("instance__account", "replacement").order_by("closed_at")
+    ):
         if repair.outcome in GIVEN_BACK:
             _condemn(repair)
         ends.carry_back(repair)
@@ -37,5 +39,6 @@ def _condemn(repair: Repair) -> None:
     found = (kept.assessment or {}).get("findings", []) if kept else []
     others = [f.get("gpu") for f in found if f.get("verdict") == "HARDWARE" and f.get("action") == "REPLACE"]
     condemned.condemn(
-        repair.instance, [case.gpu, *others], f"{case.code}, repair {repair.pk}", actor=WORKER, repair_id=repair.pk
-    )
+        repair.instance, [case.gpu, *others], f"{case.code}, repair {repair.pk}", actor=WORKER, repair_id=repair.pk,
+        heir=repair.replacement,
+    )  # fmt: skip

@@ -103,16 +103,18 @@ def _count(evidence: Evidence, claims: Claims) -> None:
             continue
         if r.value + unreadable >= want and r.value > 0:
             continue
-        lost_before = [e for e in evidence.of("XID_79", "GPU_FALLEN_OFF_BUS", earlier=True)]
+        lost_before = evidence.of("XID_79", "GPU_FALLEN_OFF_BUS", earlier=True)
         for gpu in [row.gpu for row in named] or [_which(evidence)]:
             claim = claims.add("GPU_MISSING", gpu, reading=r)
             claim.why = f"{r.value} of {want} GPUs answer"
+            # of several that are missing only the one that was lost is known to be broken
+            lost = [e for e in lost_before if len(named) < 2 or e.gpu == gpu]
             if r.value == 0:
                 claim.why += ": none at all points at the software first"
-            elif lost_before:
+            elif lost:
                 why = f"{claim.why} after a reboot; the missing one was lost before it"
                 claim.set(Verdict.HARDWARE, Action.REPLACE, why, "missing-after-loss")
-                claim.events.extend(lost_before)
+                claim.events.extend(lost)
             else:
                 claim.why += " and no line says that one was lost"
 

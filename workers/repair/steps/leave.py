@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from healthboard import clock
+from healthboard import clock, words
 from healthboard.fleet.models import Head
 from workers.repair.left import counted_as_gone, dead_host, unkillable
 from workers.repair.look import tasks_on
@@ -154,14 +154,14 @@ def tasks(run: Run) -> Result:
     if run.late("drain_timeout_s", 1800):
         names = ", ".join(sorted({t.get("group", "?") for t in here})[:5])
         return Ask(
-            f"{look.tasks} tasks have not left within the drain time-out: {names}.",
+            f"{words.count(look.tasks, 'task has', 'tasks have')} not left within the drain time-out: {names}.",
             (
                 _choice("wait_longer", "Wait longer"),
                 _choice("force_tasks", "Give these tasks up and go on", "terminate_first"),
                 _UNDO,
             ),
         )
-    return Wait(5, f"{look.tasks} tasks still have to leave")
+    return Wait(5, f"{words.count(look.tasks, 'task still has', 'tasks still have')} to leave")
 
 
 def set_active(run: Run) -> Ask | None:
