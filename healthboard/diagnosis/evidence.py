@@ -165,7 +165,9 @@ class Evidence:
 
 def _reading_order(r: Reading) -> tuple[Any, ...]:
     version = r.attrs.get("version")
-    return (r.last, version if isinstance(version, int) else -1, r.since, r.observations, str(r.value))
+    number = version if isinstance(version, int) else -1
+    # to the end in an order of its own: who comes first must not depend on how they were handed in
+    return (r.last, number, r.since, r.observations, str(r.value), r.name, r.source, r.gpu or "")
 
 
 def _event_order(e: Event) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from tests.diagnosis.score import samples
 
 EXAMINED = Path(__file__).parent / "data/examined.jsonl"
 TEXTS = [s["text"] for s in (*samples(), *map(json.loads, EXAMINED.read_text().splitlines()))]
+OTHER = "GPU-00000000-0000-4000-8000-000000000004"
 FEW = settings(max_examples=150, deadline=None)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=20),
@@ -135,7 +136,7 @@ EVENTS = st.builds(
     st.integers(0, 90_000),
     st.integers(0, 10_000),
     st.sampled_from(["b0", "b1"]),
-    st.sampled_from([GPU, "GPU-00000000-0000-4000-8000-000000000004", None]),
+    st.sampled_from([GPU, OTHER, None]),
 )
 
 
@@ -233,7 +234,7 @@ READINGS = st.builds(
     st.sampled_from(["nvml", "dcgm"]),
     st.integers(0, 400),
     st.integers(0, 400),
-    st.sampled_from([GPU, "GPU-00000000-0000-4000-8000-000000000004", None]),
+    st.sampled_from([GPU, OTHER, None]),
 )
 
 
@@ -245,3 +246,12 @@ def test_the_order_of_readings_changes_nothing(rows, events, random):
     shuffled = [*fine(), *rows]
     random.shuffle(shuffled)
     assert assess(events, shuffled) == first
+
+
+def test_two_that_tell_one_address_at_one_moment_are_told_apart_alike():
+    named = set()
+    for gpus in ((GPU, OTHER), (OTHER, GPU)):
+        rows = [reading("GPU_STATUS", "ok", since=60, last=0, seen=2, gpu=gpu, pci="0000:3b:00") for gpu in gpus]
+        [finding] = assess([kernel("XID_13", 30, gpu="0000:3b:00")], [*fine(), *rows]).findings
+        named.add(finding.gpu)
+    assert named == {OTHER}
