@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -132,7 +131,7 @@ def _append(path: Path, line: str) -> None:
 
 def _replace(path: Path, line: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")  # a folder of several hosts, perhaps
+    new = path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}")  # a folder of several hosts, perhaps
     with new.open("w") as out:
         out.write(line)
         out.flush()
