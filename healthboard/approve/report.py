@@ -24,6 +24,8 @@ def report(request: HttpRequest, case_id: int) -> HttpResponse:
         return answer
     context = {
         "report": told, "case": told.case, "times": told.times, "instance": told.case.instance, "made_at": clock.now(),
+        # what was done may be another action than the one that was proposed
+        "did": told.repairs[-1].action if told.repairs else told.case.action,
         "repairs": [{"repair": repair, "progress": foreign.plain(see, progress(repair))} for repair in told.repairs],
     }  # fmt: skip
     return render(request, "report.html", context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from healthboard import words
 from healthboard.policies import fields, windows
 from healthboard.policies.fields import BY_NAME
 from healthboard.policies.words import code_line, show
@@ -67,8 +68,10 @@ def _witnesses(values: Mapping[str, Any], v: Mapping[str, str]) -> str:
 def _budget(values: Mapping[str, Any], v: Mapping[str, str]) -> str:
     limit = f"{v['budget_share']} of a pool (one below nine instances)"
     if values["budget_absolute"] is not None:
-        limit += f" and {v['budget_absolute']} instances"
-    rate = f", at most {v['repairs_per_hour']} repairs an hour" if values["repairs_per_hour"] is not None else ""
+        limit += f" and {words.count(values['budget_absolute'], 'instance')}"
+    rate = ""
+    if values["repairs_per_hour"] is not None:
+        rate = f", at most {words.count(values['repairs_per_hour'], 'repair')} an hour"
     zone = ", in one zone at a time" if values["one_zone_at_a_time"] else ""
     floor = f", and at least {v['minimum_healthy']} must keep serving" if values["minimum_healthy"] else ""
     return f"No more than {limit} are out at once{rate}{zone}{floor}."

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from healthboard.audit import chain
 from healthboard.policies.versions import ensure_default
+from healthboard.repairs.models import Repair
 from tests import factories as make
 
 
@@ -44,6 +45,12 @@ def test_it_holds_evidence_sources_decision_plan_steps_outcome_and_times(told, l
         assert part in text, part
     assert not re.search(r'(?:src|href)="(?:https?:)?//', text), "nothing from outside"
     assert "<form" not in text.split('<main id="main"')[1].split("</main>")[0]
+
+
+def test_the_end_is_called_by_what_was_done_not_by_what_was_proposed(told, log_in):
+    Repair.objects.update(action="REBOOT")
+    text = log_in("viewer").get(f"/cases/{told.pk}/report/").content.decode()
+    assert "<strong>Back</strong>" in text and "<strong>Replaced</strong>" not in text
 
 
 def test_its_hash_verifies_the_record_and_finds_a_change(told, log_in, capsys):

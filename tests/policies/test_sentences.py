@@ -47,6 +47,14 @@ def test_each_setting_is_in_the_sentences(setting):
     assert len(set(said)) == len(said), said
 
 
+@pytest.mark.parametrize(
+    "number, said", [(1, "and 1 instance are out at once, at most 1 repair an hour"),
+                     (2, "and 2 instances are out at once, at most 2 repairs an hour")],
+)  # fmt: skip
+def test_one_is_said_in_the_singular(number, said):
+    assert said in " ".join(sentences({**WHOLE, "budget_absolute": number, "repairs_per_hour": number}))
+
+
 def test_they_read_as_people_write():
     said = sentences({**WHOLE, "windows": ["Sat 22:00-06:00 Europe/Berlin"]}, "the workload llm")
     assert said[0].startswith(
