@@ -58,7 +58,8 @@ def _back_again(drive: Drive, machine: Any) -> Case | None:
     case, repair = drive.case(machine), drive.repair(machine)
     if case is None or repair is None or case.state != "WAITING" or case.expires_at is None:
         return None
-    return case if repair.state == "CANCELLED" and case.why_waiting == repair.outcome_why else None
+    why = case.why_waiting.removeprefix("its last repair ended: ")
+    return case if repair.state == "CANCELLED" and why == repair.outcome_why else None
 
 
 def _next(drive: Drive, machine: Any) -> Any:
