@@ -6,24 +6,27 @@ A case's signature is its decisive code, or all its codes together in their orde
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from healthboard import words
+from healthboard import spans, words
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import Resolution, State
 from healthboard.repairs.states import State as RepairState
 
 #: parameters of an address that say which cases, in its order of writing
-PARAMS = ("q", "state", "end", "code", "codes", "type", "pool", "verdict", "done", "answer", "since", "but")
+PARAMS = (
+    "q", "state", "end", "code", "codes", "type", "pool", "verdict", "done", "answer", "since", "until", "of", "but",
+)  # fmt: skip
 #: `state` -> its name on the tab
 TABS = {"open": "Open", "closed": "Closed", "all": "All"}
 #: `end` beside the resolutions: the machine, or what took its place, was good again
 HELPED = "helped"
 ENDS = (HELPED, *(str(one) for one in Resolution))
+#: `of`: the cases that the statistics count
+COUNTED = "counted"
 ANSWERS = tuple(str(kind) for kind in Decision.Kind)
 #: decisions with their repairs, for `last_answer`
 WITH_ANSWERS = Prefetch(
@@ -42,8 +45,14 @@ _XID = re.compile(r"^(?:xid[_:#-]?)?(\d{1,4})$", re.I)
 _BIG = 2**63 - 1
 
 
+def counted(rows: QuerySet[Case]) -> QuerySet[Case]:
+    """Those that figures count: of one instance, so that members count for their group, and not merged into another."""
+    return rows.exclude(instance=None).exclude(resolution=Resolution.MERGED)
+
+
 def cases(seen: QuerySet[Case], params: dict[str, str]) -> QuerySet[Case]:
-    """Cases among `seen`. A value that no case can have matches nothing; `since` and `but` are left out where bad."""
+    """Cases among `seen`. A value that no case can have matches nothing; `since` and `until` (the first and the last
+    day, UTC), `of` (``counted``) and `but` are left out where bad."""
     rows = seen.filter(_of_state(params.get("state", "")))
     for name, column in (("code", "code"), ("pool", "pool__name"), ("verdict", "verdict")):
         if value := params.get(name):
@@ -59,8 +68,12 @@ def cases(seen: QuerySet[Case], params: dict[str, str]) -> QuerySet[Case]:
         rows = rows.filter(Exists(stood.filter(action=value, repair__isnull=False)))
     if value := params.get("answer"):
         rows = rows.filter(Exists(stood.filter(kind=value)))
-    if at := _date(params.get("since", "")):
+    if at := spans.begin(params.get("since", "")):
         rows = rows.filter(opened_at__gte=at)
+    if at := spans.end(params.get("until", "")):
+        rows = rows.filter(opened_at__lt=at)
+    if params.get("of") == COUNTED:
+        rows = counted(rows)
     if (value := params.get("but", "")).isdecimal() and int(value) <= _BIG:
         rows = rows.exclude(pk=int(value))
     for word in params.get("q", "").split()[:5]:
@@ -90,13 +103,6 @@ def _search(word: str) -> Q:
     if word.lower().startswith("gpu-"):
         return found | Q(gpu__istartswith=word)
     return found if xid else found | Q(instance__instance_id__icontains=word)
-
-
-def _date(text: str) -> datetime | None:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        return None
 
 
 def counts(seen: QuerySet[Case], params: dict[str, str]) -> list[tuple[str, str, int]]:

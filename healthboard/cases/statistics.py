@@ -17,6 +17,7 @@ from django.db.models import OuterRef, Subquery
 from django.db.models.fields.json import KT
 
 from healthboard import words
+from healthboard.cases.listing import counted
 from healthboard.cases.models import BY_HAND, Case, Decision, Evidence
 from healthboard.cases.states import Resolution
 from healthboard.diagnosis import catalogue
@@ -131,8 +132,7 @@ def figures(see: See, since: datetime, until: datetime, by: str, pool: str = "")
 
 def _cases(see: See, since: datetime, until: datetime, pool: str) -> Iterator[_Case]:
     first = Evidence.objects.filter(case=OuterRef("pk")).order_by("pk").values(said=KT("assessment__primary__first"))
-    rows = Case.objects.filter(opened_at__gte=since, opened_at__lt=until).exclude(instance=None)
-    rows = see(rows.exclude(resolution=Resolution.MERGED))
+    rows = see(counted(Case.objects.filter(opened_at__gte=since, opened_at__lt=until)))
     if pool:
         rows = rows.filter(pool__name=pool)
     rows = rows.annotate(sign=Subquery(first[:1])).order_by("pk")

@@ -11,7 +11,7 @@ from healthboard import spans
 from healthboard.fleet import foreign
 from healthboard.fleet.models import Instance, Pool
 from healthboard.repairs.models import Breaker, Call, Occupancy, Pause, Repair, Step
-from healthboard.repairs.states import CLOSED, State
+from healthboard.repairs.states import CLOSED, OPEN, State
 
 _WITH = ("instance__account", "instance__pool", "pool", "replacement", "policy_version__policy", "decision__case")
 
@@ -48,7 +48,10 @@ def _steps(of: list[Repair]) -> QuerySet[Step, tuple[int, ...]]:
 
 def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
     """Ended repairs by the filters of an address: `state`, `pool`, `action`, `by` (``itself``, or part of a name),
-    `since` (a date, UTC, included), `q` (instance id). A bad value is left out."""
+    `since` (a date, UTC, included), `q` (instance id). None where a state before the end is asked for; another bad value
+    is left out."""
+    if params.get("state") in list(OPEN):
+        return seen.none()
     rows = _listed(_chosen(seen.filter(closed_at__isnull=False), params))
     if params.get("state") in list(CLOSED):
         rows = rows.filter(state=params["state"])
@@ -58,10 +61,12 @@ def past(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
 
 
 def under_way(seen: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:
-    """Open repairs by the same filters; none where an end is asked for (`state`, `since`), since they have none."""
+    """Open repairs by the same filters, `state` being one of theirs; none where an end is asked for (`state`, `since`),
+    since they have none."""
     if params.get("state") in list(CLOSED) or spans.begin(params.get("since", "")):
         return seen.none()
-    return _chosen(seen.filter(closed_at=None), params)
+    rows = _chosen(seen.filter(closed_at=None), params)
+    return rows.filter(state=params["state"]) if params.get("state") in list(OPEN) else rows
 
 
 def _chosen(rows: QuerySet[Repair], params: dict[str, str]) -> QuerySet[Repair]:

@@ -20,6 +20,7 @@ from healthboard.repairs import agreement, queries, second, waiting
 from healthboard.repairs.history import expect
 from healthboard.repairs.models import Repair
 from healthboard.repairs.progress import progress
+from healthboard.repairs.states import OPEN
 
 #: columns of a repair that are sentences, or hold some; what is shown is not saved
 SENTENCES = ("why_waiting", "outcome_why", "plan")
@@ -49,7 +50,9 @@ def _list(request: HttpRequest, params: dict[str, str], after: list[Any] | None)
     seen, see = _seen(request), access.seeing(request.user)
     past = list(queries.before(queries.past(seen, params), after)[: pages.PAGE_SIZE + 1])
     more, past = len(past) > pages.PAGE_SIZE, past[: pages.PAGE_SIZE]
-    running = [] if after else queries.running(seen)
+    open_state = params["state"] if params["state"] in list(OPEN) else ""
+    # the form is for the past; what is under way is always shown whole, unless one of its states is asked for
+    running = [] if after else queries.running(queries.under_way(seen, params) if open_state else seen)
     expected = expect(running)
     for row in running:
         row.expected = expected.get(row.pk)
@@ -60,6 +63,7 @@ def _list(request: HttpRequest, params: dict[str, str], after: list[Any] | None)
         "paged": after is not None,
         "params": params,
         "filtered": any(params.values()),
+        "open_state": open_state,
     }
 
 

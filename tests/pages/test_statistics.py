@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import itertools
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -153,15 +155,27 @@ def test_however_many_cases_it_takes_the_same_queries(world, noon):
     assert count() == few == 3  # the grants, the cases, the decisions
 
 
+def _behind(client, text: str) -> dict[str, int]:
+    """Code of each cause on the page -> cases in the list that its link leads to."""
+    links = re.findall(r'<a href="(/cases/\?[^"]*)"><code>(\w+)</code>', text)
+    return {code: len(client.get(f"{html.unescape(where)}&format=json").json()["items"]) for where, code in links}
+
+
 def test_the_page_says_what_a_false_alarm_is_and_gives_the_same_as_csv_and_json(world, noon):
     from django.test import Client
 
     client = Client()
     client.force_login(make.person("viewer"))
-    where = f"/statistics/?pool=train&since={noon - timedelta(days=3):%Y-%m-%d}"
+    on = make.instance(world)
+    whole, other = {"code": "XID_79", "instance": None, "pool": world}, {"code": "XID_79", "resolution": "MERGED"}
+    for fields in (whole, other):  # neither counts
+        _case(on, noon, **{"resolution": "DISMISSED", **fields})
+    _case(on, clock.now(), code="XID_79", resolution="DISMISSED")  # after the time that is asked for
+    where = f"/statistics/?pool=train&since={noon - timedelta(days=3):%Y-%m-%d}&until={noon:%Y-%m-%d}"
     text = client.get(where).content.decode()
     assert statistics.FALSE_IN_WORDS in text and "33.3 % of those closed" in text
     told = client.get(f"{where}&format=json").json()
+    assert told["causes"] and _behind(client, text) == {one["code"]: one["cases"] for one in told["causes"]}
     rows = list(csv.DictReader(io.StringIO(client.get(f"{where}&format=csv").getvalue().decode())))
     assert [int(row["cases"]) for row in rows] == [item["cases"] for item in told["items"]]
     assert sum(int(row["false_alarms"]) for row in rows) == told["false_alarms"] == 2
