@@ -165,7 +165,7 @@ def _route(case: Case, instance: Instance, seen: Reread, judged: Judgement) -> N
     """Where an open, undecided case stands now: decided by policy, held, observed, or waiting for a person."""
     if case.state in (State.DECIDED, State.SNOOZED, State.CLOSED):
         return
-    names = [w.name for w in seen.workloads]
+    names = sorted({w.name for w in (*seen.workloads, *case.workloads.all())})
     breaker = next((b for b in brakes.breakers_for(instance, names) if b.kind == "CORRELATED"), None)
     if breaker and judged.mode != "observe" and (group := groups.holding(breaker.pk)):
         if case.state != State.HELD:

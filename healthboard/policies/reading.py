@@ -25,7 +25,7 @@ class Reread:
     at: datetime
     assessment: Assessment
     policy: Resolved
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload, ...]  # that serve there
     events: tuple[Event, ...]
     readings: tuple[Reading, ...]
     context: Context
@@ -37,10 +37,19 @@ def workloads_of(instance: Instance) -> tuple[Workload, ...]:
     return tuple(Workload.objects.filter(tasks__instance=instance).exclude(kind="DAEMON").distinct().order_by("pk"))
 
 
-def reread(instance: Instance, *, workloads: tuple[Workload, ...] | None = None) -> Reread:
+def treated_as(instance: Instance, serving: tuple[Workload, ...]) -> tuple[Workload | None, ...]:
+    """Whose policies say how it is treated: of what serves there, and of what did when its open case opened (None: it
+    was idle then). The most careful of all counts, so what ended or came since only tightens."""
+    kept = set(instance.cases.filter(closed_at=None).values_list("workloads", flat=True))
+    ended = kept - {workload.pk for workload in serving} - {None}
+    frozen = Workload.objects.filter(pk__in=ended).order_by("pk") if ended else ()
+    return (*serving, *frozen, *((None,) if None in kept else ()))
+
+
+def reread(instance: Instance) -> Reread:
     now = clock.now()
-    serving = workloads_of(instance) if workloads is None else workloads
-    policy = settings_for(instance, serving)
+    serving = workloads_of(instance)
+    policy = settings_for(instance, treated_as(instance, serving))
     limits = thresholds(policy.values)
     events, readings, context = load(instance, now=now)
     assessment = evaluate(events, readings, now=now, context=context, thresholds=limits)
