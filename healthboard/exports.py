@@ -31,15 +31,23 @@ def cell(value: Any) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
+def first(rows: Any) -> Any:
+    """Of a query, the rows that an export gives, and one more, by which `export` knows that there are more."""
+    return rows[: MOST + 1]
+
+
 def export(
     name: str, columns: Sequence[str], items: Iterable[dict[str, Any]], kind: str, see: foreign.See
 ) -> HttpResponse:
     """`items` (dicts with the keys `columns`) as a file of that name, for the person of `see` (`access.seeing`); JSON is
-    ``{"items": [...]}``. The header row of a CSV is there even when no row is."""
-    items = foreign.plain(see, list(items))
+    ``{"items": [...], "more": false}``. The header row of a CSV is there even when no row is. Of more than `MOST` the
+    first are given, and both say so: JSON by `more`, a CSV, which has no place for it, by its name."""
+    found = list(islice(items, MOST + 1))
+    more, items = len(found) > MOST, foreign.plain(see, found[:MOST])
     if kind == "json":
-        return JsonResponse({"items": items})
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+        return JsonResponse({"items": items, "more": more})
+    part = f"-first-{MOST}" if more else ""
+    headers = {"Content-Disposition": f'attachment; filename="{name}{part}.csv"'}
     return HttpResponse("".join(_csv(columns, [items])), content_type="text/csv; charset=utf-8", headers=headers)
 
 

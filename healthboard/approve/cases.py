@@ -11,7 +11,7 @@ from healthboard import words
 from healthboard.cases import listing, queries
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
-from healthboard.exports import FORMATS, MOST, export
+from healthboard.exports import FORMATS, export, first
 from healthboard.fleet import foreign
 from healthboard.pages import PAGE_SIZE, live, pack, page, unpack
 from healthboard.people import access
@@ -23,7 +23,7 @@ def cases(request: HttpRequest) -> HttpResponse:
     see = access.seeing(request.user)
     seen = see(Case.objects.all())
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = listing.before(listing.cases(seen, params), None)[:MOST]
+        rows = first(listing.before(listing.cases(seen, params), None))
         return export("cases", listing.COLUMNS, map(listing.as_dict, rows), kind, see)
     after = unpack(request.GET.get("after", ""), 1)
     mark = [request.GET.urlencode(), queries.list_version(seen)]

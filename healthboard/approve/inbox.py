@@ -29,7 +29,7 @@ def inbox(request: HttpRequest) -> HttpResponse:
     tab = request.GET.get("tab") or "waiting"
     tab = tab if tab in queries.TABS else "waiting"
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS)[: exports.MOST]
+        rows = exports.first(queries.tab(seen(request), tab).prefetch_related(listing.WITH_ANSWERS))
         return export(f"cases-{tab}", listing.COLUMNS, map(listing.as_dict, rows), kind, access.seeing(request.user))
     waiting = frame(request).waits
     counts = queries.tab_counts(seen(request))

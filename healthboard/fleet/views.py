@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from healthboard import pages
-from healthboard.exports import FORMATS, MOST, export
+from healthboard.exports import FORMATS, export, first
 from healthboard.fleet import columns, drawing, queries
 from healthboard.fleet.cells import cells, head
 from healthboard.fleet.models import Instance
@@ -41,7 +41,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort") or "health"
     sort = sort if sort.lstrip("-") in queries.SORTS else "health"
     if (kind := request.GET.get("format")) in FORMATS:
-        rows = queries.in_order(queries.shown(queries.instances(seen, params)), sort, None)[:MOST]
+        rows = first(queries.in_order(queries.shown(queries.instances(seen, params)), sort, None))
         return export("fleet", queries.COLUMNS, map(queries.as_dict, rows), kind, access.seeing(request.user))
     after = pages.unpack(request.GET.get("after", ""), 2)
     mark = [queries.fleet_version(), request.GET.urlencode(), _views_mark(views)]

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from healthboard import pages, words
-from healthboard.exports import FORMATS, MOST, export
+from healthboard.exports import FORMATS, export, first
 from healthboard.fleet import foreign
 from healthboard.people import access, detour
 from healthboard.people.web import actor_of
@@ -34,7 +34,7 @@ def repairs(request: HttpRequest) -> HttpResponse:
         seen = _seen(request)
         rows = [
             *queries.running(queries.under_way(seen, params)),
-            *queries.before(queries.past(seen, params), None)[:MOST],
+            *first(queries.before(queries.past(seen, params), None)),
         ]
         return export("repairs", queries.COLUMNS, map(queries.as_dict, rows), kind, access.seeing(request.user))
     after = pages.unpack(request.GET.get("after", ""), 2)

@@ -28,3 +28,17 @@ def test_a_list_without_a_row_is_a_csv_with_its_header(home, log_in, address):
 
 def test_jobs_without_a_row_are_a_csv_with_its_header(home, log_in):
     assert log_in("viewer").get("/jobs/?format=csv").content.decode() == ",".join(jobs.COLUMNS) + "\r\n"
+
+
+@pytest.mark.parametrize("address", ["/?tab=waiting&", "/cases/?", "/repairs/?", "/fleet/?"])
+def test_an_export_that_is_cut_says_so(home, log_in, monkeypatch, address):
+    client, where = log_in("viewer"), f"{address}format="
+    for _ in range(2):
+        make.case(on := make.instance(home))
+        make.repair(on, state="SUCCEEDED")
+    for most, more, name in ((2, False, ".csv"), (1, True, "-first-1.csv")):
+        monkeypatch.setattr("healthboard.exports.MOST", most)
+        told = client.get(f"{where}json").json()
+        assert (len(told["items"]), told["more"]) == (most, more)
+        assert client.get(f"{where}csv")["Content-Disposition"].endswith(f'{name}"')
+        assert ("-first-" in client.get(f"{where}csv")["Content-Disposition"]) is more
