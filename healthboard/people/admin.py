@@ -16,8 +16,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
 from healthboard.audit.record import record
-from healthboard.people import access, filters, grants, passwords, sessions, tokens  # noqa: F401  (filters register themselves)
-from healthboard.people.granted import AGAIN, Granted, ReadOnly, acting
+from healthboard.people import access, detour, filters, grants, passwords, sessions, tokens  # noqa: F401  (filters register themselves)
+from healthboard.people.granted import Granted, ReadOnly, acting
 from healthboard.people.models import ApiToken, Grant, NodeToken, ServiceAccount
 from healthboard.people.token_form import TokenForm
 from healthboard.people.web import recent
@@ -236,7 +236,7 @@ class ApiTokenAdmin(TokenAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied(access.why_not(request.user, "people"))
         if not recent(request):
-            return redirect_to_login(request.get_full_path(), AGAIN)
+            return detour.log_in_again(request, request.get_full_path())
         form = TokenForm(request.POST or None)
         context = {**self.admin_site.each_context(request), "title": "New API token", "form": form}
         if form.is_valid():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.db import transaction
@@ -13,8 +12,6 @@ from healthboard.people import access, detour
 from healthboard.people.denied import keep
 from healthboard.people.web import actor_of, recent
 from healthboard.refusals import Refusal
-
-AGAIN = "/accounts/again/"
 
 
 def acting(request: HttpRequest) -> Any:
@@ -58,7 +55,7 @@ class Granted(admin.ModelAdmin):
         """To a fresh log-in where the verb wants one: before a form is filled in, not after."""
         if self.verb not in access.RECENT or request.method != "GET" or recent(request):
             return None
-        return _again(request)
+        return detour.log_in_again(request, request.get_full_path())
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         return self._refusable(request, super().delete_view, *args, **kwargs)
@@ -74,12 +71,8 @@ class Granted(admin.ModelAdmin):
             messages.error(request, refusal.message)
             if not refusal.details.get("again"):
                 keep(request, refusal.message)
-            return _again(request) if refusal.details.get("again") else HttpResponseRedirect(request.get_full_path())
-
-
-def _again(request: HttpRequest) -> HttpResponse:
-    detour.keep(request, request.get_full_path())
-    return HttpResponseRedirect(f"{AGAIN}?{urlencode({'next': request.get_full_path()})}")
+                return HttpResponseRedirect(request.get_full_path())
+            return detour.log_in_again(request, request.get_full_path())
 
 
 class ReadOnly(admin.ModelAdmin):

@@ -140,7 +140,7 @@ def test_with_an_old_log_in_nobody_makes_a_way_to_a_fresh_one(client, admin):
         ("people/apitoken/add/", {**NEW, "scope": "all"}),
     ):
         answer = client.post(f"/admin/{path}", sent)
-        assert (answer.status_code, answer.url.partition("?")[0]) == (302, "/accounts/again/"), path
+        assert (answer.status_code, answer.url.partition("?")[0]) == (303, "/accounts/again/"), path
         if path.endswith(("add/", "password/", "change/")):
             assert "/accounts/again/" in client.get(f"/admin/{path}").url, path
     otto.refresh_from_db()

@@ -234,7 +234,7 @@ def test_a_version_says_what_it_changed(client, admin):
 def test_a_log_in_that_is_too_old_is_renewed_before_the_form_is_filled_in(client):
     log_in(client, "admin", fresh=False)
     answer = client.get(ADD)
-    assert answer.status_code == 302 and answer.url == "/accounts/again/?next=%2Fadmin%2Fpolicies%2Fpolicy%2Fadd%2F"
+    assert answer.status_code == 303 and answer.url == "/accounts/again/?next=%2Fadmin%2Fpolicies%2Fpolicy%2Fadd%2F"
     late = client.post(ADD, form())
     assert "older than 15 minutes" in late.content.decode() and Policy.objects.count() == 1
 
