@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -13,7 +13,7 @@ from healthboard.cases import plan as plans
 from healthboard.cases.judge import Judgement, judge
 from healthboard.cases.models import BY_HAND, Case, Decision
 from healthboard.cases.states import Resolution, State
-from healthboard.diagnosis.signals import Assessment, Verdict
+from healthboard.diagnosis.signals import Assessment, Finding, Verdict
 from healthboard.fleet.models import Instance, Owner
 from healthboard.fleet.seeing import why_blind
 from healthboard.notices import outbox
@@ -286,10 +286,10 @@ def _answered_before(instance: Instance, a: Assessment) -> bool:
     return not worse and not fresh
 
 
-def _since_then(finding: Any, closed_at: Any) -> bool:
-    """It happened again, or a condition that had ended began anew."""
-    event = finding.code.startswith(("XID_", "SXID_"))
-    at = finding.last if event else finding.first
+def _since_then(finding: Finding, closed_at: datetime) -> bool:
+    """It was told again; or, of what only readings show, a condition that had ended began anew. That a reading of it
+    stands on is what was dismissed."""
+    at = finding.told or finding.first
     return at is not None and at > closed_at
 
 

@@ -178,6 +178,8 @@ class Finding:
     count: int = 1
     first: datetime | None = None
     last: datetime | None = None
+    #: when an event told it last; None where only readings show it, which go on as long as it stands
+    told: datetime | None = None
     sources: tuple[str, ...] = ()
     #: "own", or "companion" for what only accompanies another finding (aftermath, detail, second word on it)
     role: str = "own"

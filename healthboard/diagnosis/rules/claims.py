@@ -74,7 +74,8 @@ class Claim:
             code=self.code, verdict=self.verdict, action=self.action,
             scope="gpu" if self.gpu else "host" if host else "instance", why=self.why, rule=self.rule,
             instance=instance, gpu=self.gpu, count=self.count, first=None if undated else self.first,
-            last=None if undated else self.last, sources=self.sources, role=self.role,
+            last=None if undated else self.last, told=self.told_last if self.events and not undated else None,
+            sources=self.sources, role=self.role,
         )  # fmt: skip
 
 
