@@ -6,8 +6,8 @@ import pytest
 
 from healthboard.cases.answers import undo
 from healthboard.refusals import Closed
-from healthboard.repairs.lifecycle import ask_stop
-from healthboard.repairs.models import Call, Occupancy
+from healthboard.repairs.lifecycle import answer, ask_stop
+from healthboard.repairs.models import Call, Occupancy, Repair
 from tests.repairs.driver import person
 
 DRAIN = "UpdateContainerInstancesState"
@@ -83,6 +83,36 @@ def test_after_the_irreversible_step_it_is_too_late(db, drives):
     with pytest.raises(Closed):
         ask_stop(drive.repair(machine).pk, actor=person("operator"))
     assert drive.repaired(machine).outcome == "REPLACED"
+
+
+def test_once_detached_no_undo_is_offered_or_carried_out(db, drives):
+    """Of its group no longer, it cannot go back: who undid it would have a broken machine serve that nobody owns."""
+    drive = drives(POOLS["train"])
+    drive.one_pass()
+    machine, operator = drive.machine("train"), person("operator")
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "detach")
+    machine.protected = True  # since room was proved
+    repair = drive.asking(machine)
+    assert "Termination protection is on" in repair.why_waiting and not drive.calls(machine)["DetachInstances"]
+    assert {c["key"] for c in repair.facts["choices"]} == {"again", "undo"}, "as long as it can be undone"
+    machine.protected = False
+    answer(repair.pk, actor=operator, choice="again", reason="it is off now")
+    drive.at_step(machine, "terminate")
+    drive.fleet.world.instances[repair.replacement.instance_id].type = "g6e.12xlarge"
+    repair = drive.asking(machine)
+    assert "the replacement stopped serving" in repair.why_waiting
+    assert {c["key"] for c in repair.facts["choices"]} == {"wait_longer", "leave"}
+    before = drive.calls()
+    repair.facts["choices"].append({"key": "undo", "title": "Stop and undo", "needs": "decide"})  # as it once was
+    Repair.objects.filter(pk=repair.pk).update(facts=repair.facts)
+    answer(repair.pk, actor=operator, choice="undo", reason="keep it")
+    repair = drive.asking(machine)
+    assert repair.why_waiting == "It cannot be undone: the irreversible step was taken."
+    assert {c["key"] for c in repair.facts["choices"]} == {"again", "leave"}
+    answer(repair.pk, actor=operator, choice="leave", reason="I look after it")
+    assert drive.repaired(machine).outcome == "LEFT" and drive.calls() == before
+    drive.sound()
 
 
 def test_a_stop_is_heard_while_it_asks(db, drives):

@@ -20,7 +20,7 @@ from healthboard.fleet.models import Pulse
 from healthboard.fleet.seeing import why_blind, why_watching
 from healthboard.refusals import Held, Withdrawn
 from healthboard.repairs import brakes, budget, lifecycle, opening
-from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO, recipe
+from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO
 from healthboard.repairs.states import State
 from workers.repair import idle
 from workers.repair.begin import may_begin
@@ -29,7 +29,7 @@ from workers.repair.results import Ask, Climb, Done, End, PutOff, Result, Skip, 
 from workers.repair.run import Run
 from workers.repair.steps import checkpoint, launch, leave, prepare, reboot, replace, undo
 from workers.repair.stuck import TRIES, cannot_begin, stuck, troubled, untroubled
-from workers.repair.turns import ENDS, answered, climb, order_of
+from workers.repair.turns import ENDS, answered, climb, offered, order_of
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -168,6 +168,8 @@ def _carry_on(run: Run) -> Wait | None:
         if goes_on and (why := lifecycle.take_again(repair)):
             return Wait(15, why)
         answered(run, given)
+        if repair.state not in (State.RUNNING, State.UNDOING):
+            return Wait(60) if repair.state == State.ASKING else None
     for _ in range(PASSES):
         run.forget()
         wait = _undo_pass(run) if repair.state == State.UNDOING else _step_pass(run)
@@ -290,12 +292,12 @@ def _take(run: Run, result: Result) -> Wait | None:
             lifecycle.put_off(repair, why)
             return Wait(seconds, why)
         case Ask(why, choices):
-            may = recipe("REPLACE", repair.owner)  # nobody is offered what this owner's machines do not know
-            lifecycle.ask(repair, why, [choice for choice in choices if choice["key"] != "replace" or may])
+            lifecycle.ask(repair, why, offered(repair, choices))
             return Wait(60)
         case Undo(why, outcome):
             if repair.irreversible:
-                lifecycle.ask(repair, f"{why} – but the irreversible step was taken.", [leave._AGAIN])
+                why = f"{why} – but the irreversible step was taken."
+                lifecycle.ask(repair, why, offered(repair, (leave._AGAIN,)))
                 return Wait(60)
             lifecycle.begin_undo(repair, why, outcome=outcome)
             return None
@@ -334,7 +336,7 @@ def _undo_pass(run: Run) -> Wait | None:
         case Wait():
             return result
         case Ask(why, choices):
-            lifecycle.ask(repair, why, list(choices))
+            lifecycle.ask(repair, why, offered(repair, choices))
             return Wait(60)
     raise TypeError(result)
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+#: for a person; of each: key, title, needs (the verb of `people.access`)
+Choices = tuple[dict[str, str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -33,10 +36,10 @@ class PutOff:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Stand still for a person. Each choice: key, title, needs (the verb of `people.access`)."""
+    """Stand still for a person. What is offered of the choices: `turns.offered`."""
 
     why: str
-    choices: tuple[dict[str, str], ...] = field(default_factory=tuple)
+    choices: Choices = field(default_factory=tuple)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import NEVER_ALONE, recipe, terminate_first, with_waits
 from healthboard.repairs.states import State
 from workers.repair import idle
-from workers.repair.results import Wait
+from workers.repair.results import Choices, Wait
 from workers.repair.run import Run
-from workers.repair.steps import leave
+from workers.repair.steps import leave, undo
 
 #: answers that take nothing out of service
 ENDS = ("undo", "leave")
@@ -47,6 +47,22 @@ def _change(run: Run, action: str, why: str) -> None:
     lifecycle.change_action(run.repair, action, steps[0], why)
 
 
+def no_way_back(repair: Repair) -> bool:
+    """The machine was given away by an irreversible step, or may have been. After a reboot or a stop it is still there:
+    what was undone then is its drain."""
+    return repair.irreversible and repair.action not in ("REBOOT", "RELOCATE")
+
+
+def offered(repair: Repair, choices: Choices) -> list[dict[str, str]]:
+    """What a person may choose here: nothing that this owner's machines do not know, and no undo while it is undone or
+    once there is no way back. To leave the machine to people as it is ends every such wait."""
+    known = [c for c in choices if c["key"] != "replace" or recipe("REPLACE", repair.owner)]
+    if repair.state != State.UNDOING and not no_way_back(repair):
+        return known
+    known = [c for c in known if c["key"] != "undo"]
+    return known if any(c["key"] == "leave" for c in known) else [*known, undo._LEAVE]
+
+
 def answered(run: Run, given: str) -> None:
     """What a person's answer means for the step under way."""
     repair = run.repair
@@ -55,7 +71,10 @@ def answered(run: Run, given: str) -> None:
         case "leave":
             lifecycle.finish(repair, State.FAILED, "LEFT", "left as it is by a person")
         case "undo" if repair.state == State.RUNNING:
-            if repair.irreversible and repair.action in ("REBOOT", "RELOCATE"):
+            if no_way_back(repair):  # offered before that was so
+                why = "It cannot be undone: the irreversible step was taken."
+                lifecycle.ask(repair, why, offered(repair, (leave._AGAIN,)))
+            elif repair.irreversible:
                 run.remember(order=[*_back(repair), "verify"])
                 lifecycle.next_step(repair, order_of(repair)[0], note="returned to service by a person")
             else:

@@ -17,7 +17,7 @@ from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
 from workers.repair.steps.launch import FIRST, failed
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, set_active
-from workers.repair.steps.prepare import still_bad
+from workers.repair.steps.prepare import _protected, still_bad
 
 #: as EC2 names the zone in which it has no capacity
 _ZONE = re.compile(r"requested \(([a-z]{2}(?:-[a-z]+)+-\d[a-z])\)")
@@ -99,6 +99,8 @@ def detach(run: Run) -> Result:
         return Ask(f"The group shows it as {look.lifecycle}, no longer Standby.", (_AGAIN, _UNDO))
     if len(ours) >= TRIES:
         return Ask("The group does not let it go.", (_AGAIN, _UNDO))
+    if _protected(run):  # outside its group it could not be ended, and nothing leads back
+        return Ask("Termination protection is on: switch it off on the instance, then try again.", (_AGAIN, _UNDO))
     outcome, answer = run.change(
         "autoscaling", "DetachInstances",
         {
