@@ -10,11 +10,11 @@ from collections import defaultdict
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Min
+from django.db.models import Min, Q
 
 from healthboard import clock
 from healthboard.cases import groups as group_cases
-from healthboard.cases.models import BY_HAND, Case
+from healthboard.cases.models import BY_HAND, Case, Evidence
 from healthboard.cases.states import Resolution, State
 from healthboard.diagnosis.correlate import Bounds, Group, Subject, correlate
 from healthboard.fleet.models import Account
@@ -36,8 +36,10 @@ def look() -> list[Group]:
     """Compare the cases of the window, place by place; returns the groups that were found."""
     now = clock.now()
     since = now - BOUNDS.window
+    begun = since - timedelta(minutes=1)
     rows = (
-        Case.objects.filter(evidence_at__gt=since - timedelta(minutes=1))
+        # opened since then, or read otherwise since then: what was there before may have got worse
+        Case.objects.filter(Q(evidence_at__gt=begun) | Q(pk__in=Evidence.objects.filter(at__gt=begun).values("case")))
         .exclude(instance=None)
         .exclude(resolution=Resolution.DISMISSED)
         .exclude(code=BY_HAND)  # what people ask for has nothing in common but them
@@ -55,16 +57,19 @@ def look() -> list[Group]:
     places = {*cases, *subjects.places_showing(since), *((s.account_id, s.region) for s in storms)}
     found: list[Group] = []
     for place in sorted(places):
-        found += _look_in_place(place, cases[place], [s for s in storms if (s.account_id, s.region) == place], since)
+        mine = [s for s in storms if (s.account_id, s.region) == place]
+        found += _look_in_place(place, cases[place], mine, since, begun)
     pulse.beat("breadth", at=now)  # an automatic repair starts only after such a look
     return found
 
 
-def _look_in_place(place: Place, cases: list[Case], storms: list[Case], since: datetime) -> list[Group]:
+def _look_in_place(
+    place: Place, cases: list[Case], storms: list[Case], since: datetime, begun: datetime
+) -> list[Group]:  # fmt: skip
     now = clock.now()
     told = subjects.announced(place, now)
     stopped = subjects.stopped_jobs(place, since)
-    rows = [subjects.of_case(case, told.get(case.instance_id, set()), stopped) for case in cases]
+    rows = [s for case in cases for s in subjects.of_case(case, told.get(case.instance_id, set()), stopped, begun)]
     rows += subjects.without_case(place, since, {s.instance for s in rows}, told, stopped)
     released = _released(*place)
     _hold_what_aws_tells(place, released)

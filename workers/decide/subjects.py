@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
 from healthboard.cases.models import Case
 from healthboard.diagnosis.correlate import AFTERMATH, ANNOUNCED, SOFT_READINGS, Subject
+from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet.models import HealthEvent, Instance, JobStop
+from healthboard.policies.reading import BAD
 from healthboard.repairs.brakes import scopes_of
 
 #: more instances than this need not be compared to see that it is a storm
 MOST = 5000
 #: how long a notice of something that will happen explains what follows
 NOTICE = timedelta(hours=1)
+#: kept readings of a case that are looked at, the newest
+KEPT = 20
 
 Place = tuple[int, str]
 Stopped = dict[str, set[str]]
@@ -29,28 +34,52 @@ def places_showing(since: datetime) -> set[Place]:
     return {*named, *others[0], *others[1]}
 
 
-def of_case(case: Case, told: set[str], stopped: Stopped) -> Subject:
-    """A case as `correlate` wants it: its decisive codes, without companions and witnesses. `told` was announced.
+def of_case(case: Case, told: set[str], stopped: Stopped, since: datetime) -> list[Subject]:
+    """A case as `correlate` wants it: its decisive codes, without companions and witnesses, as of when it opened, and
+    what it got worse by since then as of its own time. Nothing of before `since`. `told` was announced.
 
     From its repair's first change on, what the machine shows may be our own doing (a reboot looks impaired, its agent
     goes): only what was known before counts, or our own reboots would be taken for a common cause.
     """
     instance = case.instance
-    rows = case.evidence.order_by("-at")
+    rows = case.evidence.order_by("-at", "-pk")
     if case.changed_by_us_at:
         rows = rows.filter(at__lt=case.changed_by_us_at)
-    last = rows.values_list("assessment", flat=True).first() or {}
+    kept = list(rows.values_list("at", "assessment")[:KEPT])[::-1]
+    last = kept[-1][1] if kept else {}
     decisive = [] if case.changed_by_us_at else [case.code]
-    decisive += [
-        f["code"] for f in last.get("findings", [])
-        if f.get("verdict") in ("HARDWARE", "AMBIGUOUS") and f.get("role", "own") == "own"
-    ]  # fmt: skip
     shown = last.get("codes", ()) if case.changed_by_us_at else case.codes
-    return Subject(
-        instance=instance.instance_id, at=case.evidence_at, codes=tuple(dict.fromkeys(decisive)),
-        scopes=scopes(instance, [w.name for w in case.workloads.all()]), jobs=_jobs(instance, stopped),
-        all_codes=tuple(dict.fromkeys([*shown, *sorted(told)])),
-    )  # fmt: skip
+    found = {case.evidence_at: [*decisive, *_decisive(last)]}
+    for at, code in _worse(kept):
+        if at > case.evidence_at:
+            found.setdefault(at, []).append(code)
+    return [
+        Subject(
+            instance=instance.instance_id, at=at, codes=tuple(dict.fromkeys(codes)),
+            scopes=scopes(instance, [w.name for w in case.workloads.all()]), jobs=_jobs(instance, stopped),
+            all_codes=tuple(dict.fromkeys([*shown, *sorted(told)])),
+        )
+        for at, codes in found.items() if at > since
+    ]  # fmt: skip
+
+
+def _decisive(assessment: dict[str, Any]) -> dict[str, str]:
+    """Code -> its worst verdict, of the findings of a kept reading that stand for themselves."""
+    found: dict[str, str] = {}
+    for f in assessment.get("findings", []):
+        if f.get("verdict") in BAD and f.get("role", "own") == "own" and found.get(f["code"]) != Verdict.HARDWARE:
+            found[f["code"]] = f["verdict"]
+    return found
+
+
+def _worse(kept: list[tuple[datetime, dict[str, Any]]]) -> list[tuple[datetime, str]]:
+    """What kept readings, oldest first, show for the first time beside the one before, or as broken for the first time."""
+    found, before = [], _decisive(kept[0][1]) if kept else {}
+    for at, assessment in kept[1:]:
+        now = _decisive(assessment)
+        found += [(at, code) for code, verdict in now.items() if before.get(code) not in (verdict, Verdict.HARDWARE)]
+        before = now
+    return found
 
 
 def without_case(
@@ -121,11 +150,11 @@ def scopes(instance: Instance, workloads: list[str]) -> dict[str, str]:
 
 
 def sizes(place: Place) -> dict[tuple[str, str], int]:
-    """How many live instances each scope has."""
+    """How many instances each scope has that run: a stopped one (of a warm pool, say) shows nothing."""
     account_id, region = place
     found: Counter[tuple[str, str]] = Counter()
     live = Instance.objects.filter(account_id=account_id, region=region, gone_at=None).exclude(
-        state__in=["terminated", "shutting-down"]
+        state__in=["terminated", "shutting-down", "stopping", "stopped"]
     )
     names: dict[int, set[str]] = defaultdict(set)
     for pk, name in live.exclude(tasks__workload=None).values_list("pk", "tasks__workload__name").distinct():
