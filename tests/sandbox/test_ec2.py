@@ -6,6 +6,7 @@ import threading
 import pytest
 from botocore.exceptions import ClientError
 
+from healthboard.sandbox.launch import subnet_of
 from tests.sandbox.conftest import boto, code_of
 
 
@@ -270,3 +271,20 @@ def test_a_reservation_gives_its_slots_and_no_more(fleet):
     assert code_of(lambda: launch(fleet, "r2", **target)) == "ReservationCapacityExceeded"
     fleet.ec2.terminate_instances(InstanceIds=[first["InstanceId"]])
     assert launch(fleet, "r3", **target)["CapacityReservationId"] == made
+
+
+def test_no_subnet_goes_beside_network_interfaces_whoever_names_them(fleet):
+    data = fleet.world.template_named("solo").versions["2"]
+    subnet = {"SubnetId": subnet_of(fleet.world, "us-east-1b")}
+    card = {"DeviceIndex": 0, "InterfaceType": "efa"}
+    refused = "InvalidParameterCombination"
+    assert code_of(lambda: launch(fleet, "a", NetworkInterfaces=[{**card, **subnet}])) == refused, "groups beside them"
+    group = data.pop("SecurityGroupIds")
+    assert launch(fleet, "b", NetworkInterfaces=[{**card, **subnet}])["Placement"]["AvailabilityZone"] == "us-east-1b"
+    data["NetworkInterfaces"] = [{**card, "Groups": group}]
+    assert code_of(lambda: launch(fleet, "c", **subnet)) == refused, "those of the template count too"
+    assert code_of(lambda: launch(fleet, "d", SecurityGroupIds=group)) == refused
+    assert launch(fleet, "e", NetworkInterfaces=[{**card, **subnet}])["Placement"]["AvailabilityZone"] == "us-east-1b"
+    nowhere = [{**card, **subnet}, {"DeviceIndex": 1, "SubnetId": "subnet-0"}]
+    assert code_of(lambda: launch(fleet, "f", NetworkInterfaces=nowhere)) == "InvalidSubnetID.NotFound"
+    assert code_of(lambda: launch(fleet, "g", NetworkInterfaces=[{**subnet}])) == "InvalidParameterValue", "which card?"

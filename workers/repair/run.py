@@ -21,7 +21,7 @@ from healthboard.policies.reading import Reread, reread
 from healthboard.refusals import Held
 from healthboard.repairs import lifecycle, opening
 from healthboard.repairs.models import Call, Repair, Step
-from workers.repair.look import Look, look_at
+from workers.repair.look import AwsTrouble, Look, ask_aws, look_at
 
 #: AWS errors after which the same request may be sent again later
 PASSING = re.compile(
@@ -44,6 +44,17 @@ class Run:
     @cached_property
     def look(self) -> Look:
         return look_at(self.instance)
+
+    @cached_property
+    def launch_data(self) -> dict[str, Any]:
+        """What the version of its launch template holds; a version never changes. Raises AwsTrouble."""
+        answer = ask_aws(
+            self.client("ec2").describe_launch_template_versions,
+            LaunchTemplateId=self.instance.template_id, Versions=[self.instance.template_version],
+        )  # fmt: skip
+        if not answer["LaunchTemplateVersions"]:
+            raise AwsTrouble("DescribeLaunchTemplateVersions tells nothing of the version")
+        return answer["LaunchTemplateVersions"][0].get("LaunchTemplateData") or {}
 
     def look_again(self) -> Look:
         self.__dict__.pop("look", None)

@@ -18,11 +18,28 @@ from workers.repair.run import Run
 
 def home(run: Run) -> dict[str, Any]:
     """The old machine's own place: {"zone", "request": what RunInstances takes}."""
-    old = run.look.ec2
-    if old.get("SubnetId"):
-        return {"zone": run.instance.zone, "request": {"SubnetId": old["SubnetId"]}}
-    place = {"Placement": {"AvailabilityZone": run.instance.zone}} if run.instance.zone else {}
-    return {"zone": run.instance.zone, "request": place}
+    old, zone = run.look.ec2, run.instance.zone
+    if old.get("SubnetId") or _interfaces(run):
+        return _place(run, zone, old.get("SubnetId"))
+    return {"zone": zone, "request": {"Placement": {"AvailabilityZone": zone}} if zone else {}}
+
+
+def _place(run: Run, zone: str, subnet: str | None) -> dict[str, Any]:
+    """EC2 takes no subnet beside network interfaces, also where these stand in the template: there the template's own
+    are sent, each with a subnet, or nothing where each of them names its own."""
+    interfaces = _interfaces(run)
+    if not interfaces:
+        return {"zone": zone, "request": {"SubnetId": subnet}}
+    if not subnet or all(_placed(one) for one in interfaces):
+        return {"zone": zone, "request": {}}
+    # all of them and whole: how EC2 would join a part with the template's is then no question
+    sent = [one if _placed(one) else {**one, "SubnetId": subnet} for one in interfaces]
+    return {"zone": zone, "request": {"NetworkInterfaces": sent}}
+
+
+def _placed(interface: dict[str, Any]) -> bool:
+    """An interface that exists already is in its subnet."""
+    return bool(interface.get("SubnetId") or interface.get("NetworkInterfaceId"))
 
 
 def first(run: Run) -> tuple[dict[str, Any], str]:
@@ -80,17 +97,15 @@ def _others(run: Run, own: dict[str, Any]) -> list[dict[str, Any]]:
         item = next((i for r in answer["Reservations"] for i in r["Instances"]), {})
         vpc = run.look.ec2.get("VpcId")
         if item.get("SubnetId") and (not vpc or item.get("VpcId") == vpc):
-            found.append({"zone": zone, "request": {"SubnetId": item["SubnetId"]}})
+            found.append(_place(run, zone, item["SubnetId"]))
     return found
 
 
 def _tied(run: Run) -> bool:
     """Whether the template version names its subnet, zone or placement group."""
-    answer = ask_aws(
-        run.client("ec2").describe_launch_template_versions,
-        LaunchTemplateId=run.instance.template_id, Versions=[run.instance.template_version],
-    )  # fmt: skip
-    data = next(iter(answer["LaunchTemplateVersions"]), {}).get("LaunchTemplateData", {})
-    place = data.get("Placement") or {}
-    named = any(n.get("SubnetId") for n in data.get("NetworkInterfaces") or ())
-    return named or bool(place.get("AvailabilityZone") or place.get("GroupName"))
+    place = run.launch_data.get("Placement") or {}
+    return any(map(_placed, _interfaces(run))) or bool(place.get("AvailabilityZone") or place.get("GroupName"))
+
+
+def _interfaces(run: Run) -> list[dict[str, Any]]:
+    return list(run.launch_data.get("NetworkInterfaces") or ())

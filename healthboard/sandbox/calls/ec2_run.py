@@ -32,7 +32,8 @@ def run_instances(world: World, p: dict[str, Any]) -> dict[str, Any]:
             )
         return _answer(world, [world.instances[i] for i in known.instances])
     template, version, data = _resolve(world, p)
-    zone = _zone(world, p, data)
+    _combined(data)
+    zone = _zone(world, data)
     type_ = data.get("InstanceType")
     if type_ not in TYPES:
         raise AwsError("InvalidParameterValue", f"Invalid value '{type_}' for InstanceType.")
@@ -91,15 +92,31 @@ def _tags(p: dict[str, Any], data: dict[str, Any]) -> dict[str, str]:
     return tags
 
 
-def _zone(world: World, p: dict[str, Any], data: dict[str, Any]) -> str:
-    subnet = data.get("SubnetId") or next(
-        (n["SubnetId"] for n in data.get("NetworkInterfaces") or () if n.get("SubnetId")), None
-    )
-    if subnet:
-        zone = zone_of_subnet(world, subnet)
+def _combined(data: dict[str, Any]) -> None:
+    """Refuses what EC2 does not take beside network interfaces, whichever of request and template names which."""
+    interfaces = data.get("NetworkInterfaces") or ()
+    for name, words in (
+        ("SubnetId", "subnet ID"), ("SecurityGroupIds", "security groups"), ("SecurityGroups", "security groups"),
+        ("PrivateIpAddress", "private IP address"),
+    ):  # fmt: skip
+        if interfaces and data.get(name):
+            raise AwsError(
+                "InvalidParameterCombination",
+                f"Network interfaces and an instance-level {words} may not be specified on the same request",
+            )
+    if any(one.get("DeviceIndex") is None for one in interfaces):
+        raise AwsError("InvalidParameterValue", "Each network interface requires a device index.")
+
+
+def _zone(world: World, data: dict[str, Any]) -> str:
+    """Where it runs: as its subnets say, or its zone, or EC2 chooses."""
+    named = [data.get("SubnetId"), *(n.get("SubnetId") for n in data.get("NetworkInterfaces") or ())]
+    zones = {subnet: zone_of_subnet(world, subnet) for subnet in named if subnet}
+    for subnet, zone in zones.items():
         if zone is None:
             raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
-        return zone
+    if zones:
+        return next(filter(None, zones.values()))
     zone = (data.get("Placement") or {}).get("AvailabilityZone")
     if zone:
         if zone not in world.zones:
