@@ -12,9 +12,11 @@ from healthboard.fleet.models import Gpu
 from healthboard.refusals import NotAllowed
 from healthboard.repairs import second
 from healthboard.repairs.lifecycle import answer
+from healthboard.sandbox.activities import begin
 from healthboard.sandbox.entities import Reservation
 from tests import two
 from tests.repairs.driver import person
+from workers.repair.steps import replace
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -229,3 +231,33 @@ def test_a_group_that_launches_for_another_reason_gives_each_repair_its_own(trai
     assert repair.outcome == "REPLACED"
     assert train.group().desired == 4
     train.sound()
+
+
+def test_what_a_group_launches_into_its_warm_pool_is_no_replacement(train):
+    """Nor is it taken from there by its name: it is none of the group's members, and it is stopped."""
+    train.one_pass()
+    machine, warm = train.machine("train"), "i-0123456789abcdef0"
+    train.inject(machine, "XID_79", 0)
+    train.at_step(machine, "standby")
+    train.until(lambda: train.group().members[machine.id]["state"] == "EnteringStandby", 60, 1.0)
+    with train.fleet.engine.sandbox.lock:  # before it launches the replacement
+        text = f"Launching a new EC2 instance into warm pool: {warm}"
+        begin(train.fleet.world, train.group(), "launch", warm, text, "its warm pool was one short")
+    repair = train.until(lambda: (r := train.repair(machine)).replacement and r, 100)
+    assert repair.replacement.instance_id in train.group().members
+
+
+@pytest.mark.parametrize(
+    ("description", "named"),
+    [
+        ("Launching a new EC2 instance: i-0a1", "i-0a1"),
+        ("Launching a new EC2 instance from warm pool: i-0a1", "i-0a1"),
+        ("Launching a new EC2 instance: i-0a1.  Status Reason: Instance became unhealthy", "i-0a1"),
+        ("Launching a new EC2 instance", None),
+        ("Launching a new EC2 instance.  Status Reason: We currently do not have sufficient capacity", None),
+    ],
+)
+def test_what_a_group_says_of_a_launch_for_itself(description, named):
+    launch = replace._LAUNCH.match(description)
+    assert launch and launch[1] == named
+    assert not replace._LAUNCH.match(description.replace("instance", "instance into warm pool"))

@@ -8,6 +8,7 @@ from healthboard.cases.answers import undo
 from healthboard.refusals import Closed
 from healthboard.repairs.lifecycle import answer, ask_stop
 from healthboard.repairs.models import Call, Occupancy, Repair
+from healthboard.sandbox.ticks.groups import drop_member
 from tests.repairs.driver import person
 
 DRAIN = "UpdateContainerInstancesState"
@@ -219,3 +220,24 @@ def test_what_registers_after_it_was_found_unknown_to_ecs_is_drained_before_it_i
     assert repair.state == "CANCELLED", drive.said()
     assert drive.calls(new) == {"RunInstances": 1, DRAIN: 1, "TerminateInstances": 1}
     restored(drive, machine, "solo")
+
+
+def test_what_is_no_member_of_the_group_is_not_ended_by_an_undo(db, drives):
+    drive = drives(POOLS["train"])
+    drive.one_pass()
+    machine = drive.machine("train")
+    drive.inject(machine, "XID_79", 0)
+    new = drive.until(lambda: (r := drive.repair(machine)) and r.replacement and r.replacement.instance_id, 100)
+    with drive.fleet.engine.sandbox.lock:  # somebody detaches it
+        drop_member(drive.group(), new)
+        drive.fleet.world.instances[new].tags = {}
+        drive.group().desired -= 1
+    repair = drive.repair(machine)
+    ask_stop(repair.pk, actor=person("operator"))
+    repair = drive.asking(machine)
+    assert repair.why_waiting == f"{new} was launched for this repair and is no member of its group: it is not ended."
+    assert {c["key"] for c in repair.facts["choices"]} == {"again", "leave"}
+    answer(repair.pk, actor=person("operator"), choice="leave", reason="it is used elsewhere")
+    assert drive.repaired(machine).outcome == "LEFT"
+    assert drive.calls(new) == {} and drive.fleet.world.instances[new].state == "running"
+    assert drive.fleet.container(machine).status == "ACTIVE" and drive.group().desired == 3

@@ -19,6 +19,9 @@ from workers.repair.steps.launch import FIRST, failed
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, set_active
 from workers.repair.steps.prepare import _protected, still_bad
 
+#: how a group names a launch for itself, with the instance where there is one; not one into its warm pool, whose instances
+#: are none of its members and serve nobody
+_LAUNCH = re.compile(r"Launching a new EC2 instance(?: from warm pool)?(?:: (i-[0-9a-f]+)|\.|$)")
 #: as EC2 names the zone in which it has no capacity
 _ZONE = re.compile(r"requested \(([a-z]{2}(?:-[a-z]+)+-\d[a-z])\)")
 
@@ -71,7 +74,8 @@ def launched_by_group(run: Run) -> str | None:
     after = datetime.fromisoformat(begun) - timedelta(seconds=2)
     answer = ask_aws(run.client("autoscaling").describe_scaling_activities, AutoScalingGroupName=name, MaxRecords=100)
     for activity in sorted(answer["Activities"], key=lambda a: a["StartTime"]):
-        if activity["StartTime"] < after or not activity["Description"].startswith("Launching a new EC2 instance"):
+        launch = _LAUNCH.match(activity["Description"])
+        if activity["StartTime"] < after or launch is None:
             continue
         if activity["StatusCode"] in ("Failed", "Cancelled"):
             said = activity.get("StatusMessage") or "its launch failed"
@@ -79,8 +83,8 @@ def launched_by_group(run: Run) -> str | None:
             for zone in set(_ZONE.findall(said)) if "apacity" in said else ():
                 launches.note(run.repair, Launch.Outcome.NO_CAPACITY, zone=zone, why=said)
             continue
-        instance_id = activity["Description"].rsplit(":", 1)[-1].strip()
-        if instance_id.startswith("i-") and lifecycle.assign_replacement(run.repair, instance_id):
+        instance_id = launch[1]
+        if instance_id and lifecycle.assign_replacement(run.repair, instance_id):
             return instance_id
     return None
 

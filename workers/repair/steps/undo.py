@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from healthboard import clock
 from healthboard.fleet.models import Instance
 from healthboard.fleet.seeing import wanted
 from healthboard.repairs import lifecycle
@@ -155,10 +156,19 @@ def _surplus(run: Run) -> Instance | Result | None:
     if new.gone_at is not None:
         return None
     member = look_at(new)
+    if run.repair.owner == "GROUP" and not member.lifecycle and not member.gone:
+        return _no_member(run, new)
     before = run.facts.get("desired_before")
     if member.lifecycle and member.group and before is not None and member.group["DesiredCapacity"] <= before:
         return None  # the group wants it: ended, it would be launched anew
     return new
+
+
+def _no_member(run: Run, new: Instance) -> Result:
+    """What is not in the group is not what our Standby made it launch, or others took it out: it is not ours to end."""
+    if run.in_step_for() < clock.scaled(300):
+        return Wait(5, f"whether {new} is a member of the group shows in a moment")
+    return Ask(f"{new} was launched for this repair and is no member of its group: it is not ended.", (_AGAIN, _LEAVE))
 
 
 def _sought_in_group(run: Run) -> Result | None:
