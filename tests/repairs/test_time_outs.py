@@ -13,14 +13,17 @@ from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Repair
 from tests import factories
 from tests.cases import scene
-from workers.repair import engine
+from workers.repair import engine, turns
 from workers.repair import run as running
 from workers.repair.look import AwsTrouble, Look
 from workers.repair.results import Ask, Done, Wait
 from workers.repair.run import Run
-from workers.repair.steps import reboot
+from workers.repair.steps import leave, reboot, replace, undo
+from workers.repair.steps.leave import TRIES as TRIES_OF_A_CALL
 from workers.repair.stuck import TRIES, stuck
 from workers.verify import carry, check
+
+DRAIN, TRAIN = "UpdateContainerInstancesState", {"AutoScalingGroupName": "train-asg"}
 
 pytestmark = pytest.mark.django_db
 
@@ -178,6 +181,52 @@ def test_a_stop_is_repeated_only_under_its_guard(time):
     asks = reboot.stop(run)
     assert isinstance(asks, Ask) and "Somebody set it back to ACTIVE" in asks.why
     assert run.repair.calls.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "operation", "shown", "does"),
+    [
+        ("stop", "StopInstances", Look(state="running"), reboot.stop),
+        ("start", "StartInstances", Look(state="stopped"), reboot.start),
+        ("rejoin", "ExitStandby", Look(state="running", lifecycle="Standby", group=TRAIN), reboot.rejoin),
+        ("activate", DRAIN, Look(state="running", container={"status": "DRAINING"}), reboot.activate),
+        ("detach", "DetachInstances", Look(state="running", lifecycle="Standby", group=TRAIN), replace.detach),
+        ("terminate", "TerminateInstances", Look(state="running"), replace.terminate),
+        ("deregister", "DeregisterContainerInstance", Look(state="terminated", container={}), replace.deregister),
+        ("undo_standby", "ExitStandby", Look(state="running", lifecycle="Standby", group=TRAIN), undo.undo_standby),
+        ("undo_drain", DRAIN, Look(state="running", container={"status": "DRAINING"}), undo.undo_drain),
+    ],
+)
+def test_after_a_persons_try_again_a_step_has_all_its_tries_once_more(time, monkeypatch, step, operation, shown, does):
+    """Also where an earlier step, or the one before that word, had used them up."""
+    monkeypatch.setattr(replace, "may_end", lambda run: None)
+    for module in (reboot, replace):
+        monkeypatch.setattr(module, "still_bad", lambda run: None)
+    monkeypatch.setattr(reboot, "still_empty", lambda run: None)
+    monkeypatch.setattr(replace, "_protected", lambda run: None)
+    run = under_way(step, "REPLACE")
+    sent = []
+    monkeypatch.setattr(run, "change", lambda service, called, *_, **__: sent.append(called) or ("ok", {}))
+    status = "ACTIVE" if step in ("activate", "undo_drain") else "DRAINING"
+    request = {**leave._state(run, status), "InstanceIds": [run.instance.instance_id]}
+    if step.startswith("undo_"):
+        earlier = {"request": leave._state(run, "DRAINING"), "service": "ecs"}
+        factories.call(run.step, "EnterStandby" if "standby" in step else DRAIN, **earlier)
+    run.__dict__["look"] = shown
+
+    def tried_out() -> None:
+        for _ in range(TRIES_OF_A_CALL):
+            assert not isinstance(does(run), Ask)
+            factories.call(run.step, operation, "unknown", request=request)
+            time.turn(120)
+        assert isinstance(does(run), Ask) and sent == [operation] * TRIES_OF_A_CALL
+
+    tried_out()
+    sent.clear()
+    turns.answered(run, "again")
+    run.forget()
+    run.__dict__["look"] = shown
+    tried_out()
 
 
 @pytest.mark.parametrize("outcome", ["not sent", "OperationNotPermitted", "Throttling"])

@@ -139,6 +139,10 @@ class Run:
         rows = self.repair.calls.filter(operation=operation, target=target or self.instance.instance_id)
         return [c for c in rows if c.outcome in opening.MAY_HAVE_CHANGED and request.items() <= c.request.items()]
 
+    def tries(self, calls: list[Call]) -> int:
+        """How many of these calls the step under way has made: where a person says "Try again", it begins anew."""
+        return sum(call.step_id == self.step.pk for call in calls)
+
     def settling(self, calls: list[Call], seconds: float = 60) -> bool:
         """True while an earlier call may still be on its way into what Describe shows."""
         return bool(calls) and clock.now() - calls[-1].intended_at < max(clock.scaled(seconds), timedelta(seconds=2))

@@ -49,7 +49,7 @@ def stop(run: Run) -> Result:
         return Wait(5, "stopping")
     if guard := still_bad(run) or still_empty(run):  # before each try: much may have changed since the last
         return guard
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("EC2 does not stop it.", (_AGAIN, _UNDO))
     run.remember(boot_before=run.instance.boot_id)
     outcome, answer = run.change("ec2", "StopInstances", {"InstanceIds": [run.instance.instance_id]}, irreversible=True)
@@ -62,7 +62,7 @@ def start(run: Run) -> Result:
         return Done("running")
     if look.state == "pending" or run.settling(ours):
         return Wait(5, "starting")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("EC2 does not start it: no capacity may be free on another host.", (_AGAIN,))
     outcome, answer = run.change("ec2", "StartInstances", {"InstanceIds": [run.instance.instance_id]})
     return _after(outcome, answer, "EC2")
@@ -151,7 +151,7 @@ def rejoin(run: Run) -> Result:
         return Ask("It is no longer a member of its group.", (_AGAIN,))
     if look.lifecycle.startswith("Pending") or run.settling(ours):
         return Wait(3, f"rejoining ({look.lifecycle})")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("The group does not take it back.", (_AGAIN, _REPLACE))
     outcome, answer = run.change(
         "autoscaling",
@@ -174,7 +174,7 @@ def activate(run: Run) -> Result:
     ours = run.calls("UpdateContainerInstancesState", **_state(run, "ACTIVE"))
     if run.settling(ours):
         return Wait(3, "waiting for ECS to show ACTIVE")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("ECS does not take it back.", (_AGAIN, _REPLACE))
     outcome, answer = run.change("ecs", "UpdateContainerInstancesState", _state(run, "ACTIVE"))
     return _after(outcome, answer, "ECS")

@@ -101,7 +101,7 @@ def detach(run: Run) -> Result:
         return Wait(2, "detaching")
     if look.lifecycle != "Standby":
         return Ask(f"The group shows it as {look.lifecycle}, no longer Standby.", (_AGAIN, _UNDO))
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("The group does not let it go.", (_AGAIN, _UNDO))
     if _protected(run):  # outside its group it could not be ended, and nothing leads back
         return Ask("Termination protection is on: switch it off on the instance, then try again.", (_AGAIN, _UNDO))
@@ -134,7 +134,7 @@ def terminate(run: Run) -> Result:
         return guard
     if look.lifecycle and run.repair.owner == "GROUP":
         return Ask(f"It is back in its group as {look.lifecycle}.", (_AGAIN, _UNDO))
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("EC2 does not terminate it.", (_AGAIN,))
     outcome, answer = run.change(
         "ec2", "TerminateInstances", {"InstanceIds": [run.instance.instance_id]}, irreversible=True
@@ -180,7 +180,7 @@ def deregister(run: Run) -> Result:
     ours = run.calls("DeregisterContainerInstance")
     if run.settling(ours) or (look.connected and run.in_step_for() < clock.scaled(120)):
         return Wait(5, "ECS removes it by itself")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("ECS does not let it be deregistered.", (_AGAIN,))
     outcome, answer = run.change(
         "ecs", "DeregisterContainerInstance",

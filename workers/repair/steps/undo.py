@@ -25,7 +25,7 @@ def undo_standby(run: Run) -> Result:
         return Skip("it is not in Standby because of us")
     if look.lifecycle.startswith("Pending") or look.lifecycle == "EnteringStandby" or run.settling(ours):
         return Wait(3, f"rejoining ({look.lifecycle})")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("The group does not take it back.", (_AGAIN, _LEAVE))
     group = look.group["AutoScalingGroupName"]
     request = {"AutoScalingGroupName": group, "InstanceIds": [run.instance.instance_id]}
@@ -48,7 +48,7 @@ def undo_drain(run: Run) -> Result:
         return Done("ACTIVE")
     if run.settling(ours):
         return Wait(3, "waiting for ECS to show ACTIVE")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("ECS does not take it back.", (_AGAIN, _LEAVE))
     outcome, answer = run.change("ecs", "UpdateContainerInstancesState", _state(run, "ACTIVE"))
     return _after(outcome, answer, "ECS")
@@ -108,7 +108,7 @@ def undo_launch(run: Run) -> Result:
         return Wait(3, f"ending {new}")
     if unready := _emptied(run, new, look):  # it may have registered with ECS, and taken tasks, since the step before
         return unready
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask(f"Our surplus instance {new} cannot be ended.", (_AGAIN, _LEAVE))
     if in_group:
         request = {"InstanceId": new.instance_id, "ShouldDecrementDesiredCapacity": True}
