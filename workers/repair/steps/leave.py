@@ -17,11 +17,14 @@ def drain(run: Run) -> Result:
     look = run.look
     if look.container is None:
         return Skip("not registered with ECS")
-    ours = run.calls("UpdateContainerInstancesState", **_state(run, "DRAINING"))
+    wanted = _state(run, "DRAINING")
+    states = run.calls("UpdateContainerInstancesState", **{k: v for k, v in wanted.items() if k != "status"})
+    ours = [call for call in states if call.request["status"] == "DRAINING"]
     if look.ecs_status == "DRAINING":
         # its reporter and exporters may fall silent now because of us: that blocks nothing later
         _silence(run, ours=True)
-        known = bool(ours or run.facts.get("inherited_drain"))
+        # of a repair that climbed too: its calls are those of every rung, and somebody else's drain stays theirs
+        known = bool(states) and states[-1].request["status"] == "DRAINING"
         run.remember(drained_by_other=not known)
         return Done("DRAINING" if known else "somebody else had drained it already")
     if look.ecs_status != "ACTIVE":
@@ -32,7 +35,7 @@ def drain(run: Run) -> Result:
         return Ask("ECS does not take the drain.", (_AGAIN, _UNDO))
     if run.facts.get("drained_by_other"):  # an earlier attempt met it DRAINING, and it has been ACTIVE since
         run.remember(drained_by_other=False)
-    outcome, answer = run.change("ecs", "UpdateContainerInstancesState", _state(run, "DRAINING"))
+    outcome, answer = run.change("ecs", "UpdateContainerInstancesState", wanted)
     return _after(outcome, answer, "ECS")
 
 
@@ -105,20 +108,45 @@ def _enter_standby(run: Run, *, decrement: bool) -> Result:
 
 
 def raise_desired(run: Run) -> Result:
-    """It stands aside from an earlier reboot that lowered desired capacity: put it back, so that the group launches."""
-    group, before = run.look.group, run.facts["desired_before"]
-    if group["DesiredCapacity"] >= before:
+    """It stands aside from an earlier reboot that lowered desired capacity: its place goes back on, one and no more.
+
+    What others made of the group's size meanwhile stays: one is added to what it is at the first intent, and a repeat
+    sends that same number.
+    """
+    if not _lowered(run):
         run.remember(decremented=False)
-        return Done(f"desired capacity is {group['DesiredCapacity']} again; the group starts the replacement")
-    ours = run.calls("SetDesiredCapacity")
+        return Done("in Standby; the group starts the replacement")
+    group, ours = run.look.group, run.calls("SetDesiredCapacity")
+    now = group["DesiredCapacity"]
+    target = ours[-1].request["DesiredCapacity"] if ours else now + 1
+    if ours and now >= target:
+        return _raised(run, f"desired capacity is {now} again; the group starts the replacement")
     if run.settling(ours):
         return Wait(3, "raising desired capacity")
+    if ours and (ours[-1].outcome == "ok" or now != target - 1):
+        return _raised(run, f"somebody else has set desired capacity to {now} since")
     if len(ours) >= TRIES:
         return Ask("The group does not take the desired capacity.", (_AGAIN, _UNDO))
-    run.remember(standby_at=clock.now().isoformat())
-    request = {"AutoScalingGroupName": group["AutoScalingGroupName"], "DesiredCapacity": before, "HonorCooldown": False}
+    if not ours:
+        if run.look.gone and now >= run.facts["desired_before"]:  # it may have been taken out of Standby, and raised so
+            return _raised(run, f"desired capacity is {now} again")
+        if now >= group["MaxSize"]:
+            return Ask(f"Its group is as large as it may be ({now}): raise its maximum first.", (_AGAIN, _UNDO))
+        run.remember(standby_at=clock.now().isoformat(), desired_before=target)
+    request = {"AutoScalingGroupName": group["AutoScalingGroupName"], "DesiredCapacity": target, "HonorCooldown": False}
     outcome, answer = run.change("autoscaling", "SetDesiredCapacity", request)
     return _after(outcome, answer, "Auto Scaling")
+
+
+def _raised(run: Run, note: str) -> Done:
+    run.remember(decremented=False)
+    return Done(note)
+
+
+def _lowered(run: Run) -> bool:
+    """Whether our last move of it took one off desired capacity: what rejoined in between has put it back already."""
+    moves = sorted([*run.calls("EnterStandby"), *run.calls("ExitStandby")], key=lambda call: call.pk)
+    return bool(moves) and bool(moves[-1].request.get("ShouldDecrementDesiredCapacity"))
 
 
 def tasks(run: Run) -> Result:
