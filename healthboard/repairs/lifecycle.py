@@ -319,6 +319,19 @@ def assign_replacement(repair: Repair, instance_id: str) -> Instance | None:
 
 
 @transaction.atomic
+def replacement_ended(repair: Repair, why: str) -> None:
+    """The launch bound to it has ended by itself: another one may take its place, this one never again. It stays bound
+    until then, so that how its launch came out is counted for what it was launched from."""
+    row = _locked(repair)
+    ended = row.replacement.instance_id
+    told = [*row.facts.get("ended_launches", []), ended]
+    row.facts = {**row.facts, "ended_launches": told, "serving_since": None, "group_says": None}
+    row.save(update_fields=["facts"])
+    _audit(row, "repair.replacement_ended", f"{ended} ended by itself: {why}", WORKER, replacement=ended)
+    repair.facts = row.facts
+
+
+@transaction.atomic
 def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
     """Stand still and wait for a person, with the choices that there are; where nothing was changed yet, without a unit
     of the budget, which others may use meanwhile (see `take_again`)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from healthboard.audit.models import AuditRow
 from healthboard.sandbox.launch import stop, terminate
 from healthboard.sandbox.ticks.groups import drop_member, set_member
 from tests.repairs.driver import person
@@ -58,6 +59,52 @@ def test_a_member_that_stepped_aside_and_was_ended_gives_its_place_back(db, driv
     assert repair.outcome == "REPLACED_BY_GROUP", drive.said()
     assert drive.group().desired == 3
     drive.until(lambda: sorted(m["state"] for m in drive.group().members.values()) == ["InService"] * 3, 120)
+    drive.sound()
+
+
+def bound(drive, machine, *before):
+    """The launch of its group that is to replace it, once it is another one than those."""
+
+    def found():
+        new = drive.repair(machine).replacement
+        return new if new and new.instance_id not in before else None
+
+    return drive.fleet.world.instances[drive.until(found, 150, 1.0).instance_id]
+
+
+def test_a_launch_of_its_group_that_ends_gives_way_to_the_groups_next(db, drives):
+    drive, machine = at(drives, "train", "XID_79", "replacement")
+    first = bound(drive, machine)
+    ends(drive, first)
+    second = bound(drive, machine, first.id)
+    assert machine.state == "running" and not drive.calls(machine)["DetachInstances"]
+    drive.at_step(machine, "detach")
+    with drive.fleet.engine.sandbox.lock:  # it has served, and its group ends it
+        set_member(drive.group(), second.id, said_unhealthy=drive.fleet.world.now())
+    third = bound(drive, machine, first.id, second.id)
+    repair = drive.repaired(machine)
+    assert (repair.outcome, repair.replacement.instance_id) == ("REPLACED", third.id), drive.said()
+    assert AuditRow.objects.filter(verb="repair.replacement_ended", repair_id=repair.pk).count() == 2
+    failed = repair.launches.filter(outcome="FAILED")
+    assert [row.why for row in failed] == [f"{first.id} ended before it served"]
+    assert drive.group().desired == 3
+    drive.sound()
+
+
+def test_an_undo_after_its_groups_launch_ended_takes_the_next_one_back(db, drives):
+    """Else the group would stay one too large, and nobody would know."""
+    from healthboard.repairs.lifecycle import ask_stop
+
+    drive, machine = at(drives, "train", "XID_79", "replacement")
+    first = bound(drive, machine)
+    ends(drive, first)
+    ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    repair = drive.repaired(machine)
+    assert repair.state == "CANCELLED", drive.said()
+    second = drive.fleet.world.instances[repair.replacement.instance_id]
+    assert second.id != first.id and drive.calls(second)["TerminateInstanceInAutoScalingGroup"] == 1
+    drive.until(lambda: sorted(m["state"] for m in drive.group().members.values()) == ["InService"] * 3, 120)
+    assert machine.state == "running" and drive.group().desired == 3
     drive.sound()
 
 

@@ -25,7 +25,7 @@ from healthboard.repairs.states import State
 from workers.repair import idle
 from workers.repair.begin import may_begin
 from workers.repair.look import AwsTrouble
-from workers.repair.results import Ask, Climb, Done, End, PutOff, Result, Skip, Undo, Wait
+from workers.repair.results import Ask, Back, Climb, Done, End, PutOff, Result, Skip, Undo, Wait
 from workers.repair.run import Run
 from workers.repair.steps import checkpoint, launch, leave, prepare, reboot, replace, undo
 from workers.repair.stuck import TRIES, cannot_begin, stuck, troubled, untroubled
@@ -300,6 +300,9 @@ def _take(run: Run, result: Result) -> Wait | None:
                 lifecycle.ask(repair, why, offered(repair, (leave._AGAIN,)))
                 return Wait(60)
             lifecycle.begin_undo(repair, why, outcome=outcome)
+            return None
+        case Back(step, why):
+            lifecycle.next_step(repair, step, note=why, skipped=True)
             return None
         case Climb(why):
             return climb(run, why)

@@ -51,6 +51,14 @@ class Undo:
 
 
 @dataclass(frozen=True, slots=True)
+class Back:
+    """What an earlier step had proved is so no longer: it is taken once more, and those after it."""
+
+    step: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Climb:
     """This action did not help: the next rung of the ladder, or a person."""
 
@@ -66,4 +74,4 @@ class End:
     why: str
 
 
-Result = Done | Skip | Wait | PutOff | Ask | Undo | Climb | End
+Result = Done | Skip | Wait | PutOff | Ask | Undo | Back | Climb | End

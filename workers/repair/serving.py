@@ -17,13 +17,14 @@ from workers.repair.run import Run
 class Problem:
     why: str
     final: bool = False  # waiting will not mend it: a person decides
+    gone: bool = False  # it has ended
 
 
 def why_not_serving(run: Run, new: Instance) -> Problem | None:
     old = run.instance
     look = look_at(new)
     if look.gone or look.state in ("stopping", "stopped"):
-        return Problem(f"it is {look.state}", final=True)
+        return Problem(f"it is {look.state}", final=True, gone=look.gone)
     if look.state != "running":
         return Problem(f"EC2 shows it as {look.state or 'not there yet'}")
     if not look.ec2.get("InstanceType") or not look.ec2.get("Placement"):

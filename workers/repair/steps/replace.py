@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 
 from healthboard import clock
 from healthboard.fleet import gaps
+from healthboard.fleet.models import Instance
 from healthboard.repairs import launches, lifecycle
 from healthboard.repairs.models import Launch
 from workers.repair import zones
 from workers.repair.left import counted_as_gone
 from workers.repair.look import ask_aws
-from workers.repair.results import Ask, Done, End, Result, Undo, Wait
+from workers.repair.results import Ask, Back, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
 from workers.repair.steps.launch import FIRST, failed
@@ -28,18 +29,13 @@ _ZONE = re.compile(r"requested \(([a-z]{2}(?:-[a-z]+)+-\d[a-z])\)")
 
 def replacement(run: Run) -> Result:
     """Wait until it serves: registered, connected, same GPUs, good, soaked."""
-    if run.repair.replacement_id is None:
-        found = launched_by_group(run)
-        if found is None:
-            if run.late("launch_timeout_s", 900):
-                why = run.facts.get("group_says") or "the group has launched nothing"
-                return failed(run, Ask(
-                    f"No replacement: {_with_zones(run, why)}. The drained machine is kept.",
-                    (_choice("wait_longer", "Wait longer"), *(() if run.look.gone else (FIRST, _UNDO))),
-                ))  # fmt: skip
-            return Wait(5, _with_zones(run, run.facts.get("group_says") or "the group is starting a replacement"))
     new = run.replacement()
+    if new is None:
+        return _awaited(run, "the group has launched nothing")
     problem = why_not_serving(run, new)
+    if problem is not None and problem.gone and run.repair.owner == "GROUP":
+        ended(run, new)
+        return _awaited(run, f"{new} has ended, and the group has launched nothing since")
     if problem is None:
         since = run.facts.get("serving_since")
         if since is None:
@@ -48,6 +44,7 @@ def replacement(run: Run) -> Result:
         soaked = clock.now() - gaps.counted_from(datetime.fromisoformat(since))
         if soaked >= run.span("soak_s", 300):
             launches.note(run.repair, Launch.Outcome.SERVED, zone=new.zone)
+            run.remember(served=new.instance_id)
             return Done(f"{new} serves in {new.zone}, soaked for {soaked.total_seconds():.0f} s")
         return Wait(5, f"{new} serves; soaking")
     if run.facts.get("serving_since"):
@@ -58,6 +55,28 @@ def replacement(run: Run) -> Result:
     if run.late("launch_timeout_s", 900):
         return failed(run, Ask(f"The replacement {new} does not serve: {problem.why}", choices), new.zone)
     return Wait(5, f"{new}: {problem.why}")
+
+
+def _awaited(run: Run, nothing: str) -> Result:
+    """The group's launch, once it is there; `nothing`: what is said where the group says nothing of it."""
+    if launched_by_group(run):
+        return replacement(run)
+    said = run.facts.get("group_says")
+    if run.late("launch_timeout_s", 900):
+        return failed(run, Ask(
+            f"No replacement: {_with_zones(run, said or nothing)}. The drained machine is kept.",
+            (_choice("wait_longer", "Wait longer"), *(() if run.look.gone else (FIRST, _UNDO))),
+        ))  # fmt: skip
+    return Wait(5, _with_zones(run, said or "the group is starting a replacement"))
+
+
+def ended(run: Run, new: Instance) -> None:
+    """What the group launched has ended by itself: it launches the next one without being asked, and that is ours then."""
+    if new.instance_id in run.facts.get("ended_launches", ()):
+        return
+    if run.facts.get("served") != new.instance_id:
+        launches.note(run.repair, Launch.Outcome.FAILED, zone=new.zone, why=f"{new} ended before it served")
+    lifecycle.replacement_ended(run.repair, "the group launches another")
 
 
 def _with_zones(run: Run, why: str) -> str:
@@ -75,7 +94,7 @@ def launched_by_group(run: Run) -> str | None:
     answer = ask_aws(run.client("autoscaling").describe_scaling_activities, AutoScalingGroupName=name, MaxRecords=100)
     for activity in sorted(answer["Activities"], key=lambda a: a["StartTime"]):
         launch = _LAUNCH.match(activity["Description"])
-        if activity["StartTime"] < after or launch is None:
+        if activity["StartTime"] < after or launch is None or launch[1] in run.facts.get("ended_launches", ()):
             continue
         if activity["StatusCode"] in ("Failed", "Cancelled"):
             said = activity.get("StatusMessage") or "its launch failed"
@@ -154,6 +173,8 @@ def may_end(run: Run) -> Result | None:
         if new is None:
             return Undo("there is no replacement")
         if problem := why_not_serving(run, new):
+            if problem.gone and run.repair.owner == "GROUP":
+                return Back("replacement", f"{new} has ended: another one has to serve first")
             return _held_up(run, f"the replacement stopped serving: {problem.why}")
     if again := set_active(run):
         return again

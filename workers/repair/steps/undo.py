@@ -10,8 +10,9 @@ from workers.repair.look import Look, ask_aws, look_at
 from workers.repair.results import Ask, Done, Result, Skip, Wait
 from workers.repair.run import Run
 from workers.repair.steps.leave import _AGAIN, TRIES, _after, _choice, _state, heard_again
-from workers.repair.steps.replace import launched_by_group
+from workers.repair.steps.replace import ended, launched_by_group
 
+REMOVE = "TerminateInstanceInAutoScalingGroup"
 _LEAVE = _choice("leave", "Leave it as it is")
 
 
@@ -102,7 +103,7 @@ def undo_launch(run: Run) -> Result:
     if look.gone:
         return Done(f"{new} was ended")
     in_group = bool(look.lifecycle)
-    operation = "TerminateInstanceInAutoScalingGroup" if in_group else "TerminateInstances"
+    operation = REMOVE if in_group else "TerminateInstances"
     ours = run.calls(operation, target=new.instance_id)
     if run.settling(ours):
         return Wait(3, f"ending {new}")
@@ -146,12 +147,14 @@ def _may_register(run: Run, new: Instance) -> Wait | Ask | None:
 def _surplus(run: Run) -> Instance | Result | None:
     """What this repair launched and nobody needs now that the old machine stays; a `Wait` or `Ask` while it is sought."""
     new = run.replacement()
-    if new is None:
+    if new is None or _ended_by_itself(run, new):
         sought = _sought_in_group(run) if run.repair.owner == "GROUP" else _sought_by_token(run)
         if sought is not None:
             return sought
-        new = run.replacement()
-    if new is None or (run.repair.owner != "GROUP" and run.look.gone):
+        new, before = run.replacement(), new
+        if new == before:
+            return None
+    if run.repair.owner != "GROUP" and run.look.gone:
         return None
     if new.gone_at is not None:
         return None
@@ -162,6 +165,14 @@ def _surplus(run: Run) -> Instance | Result | None:
     if member.lifecycle and member.group and before is not None and member.group["DesiredCapacity"] <= before:
         return None  # the group wants it: ended, it would be launched anew
     return new
+
+
+def _ended_by_itself(run: Run, new: Instance) -> bool:
+    """The group's launch ended, and not because of us: the group launches another, which is then the one too many."""
+    if run.repair.owner != "GROUP" or run.calls(REMOVE, target=new.instance_id) or not look_at(new).gone:
+        return False
+    ended(run, new)
+    return True
 
 
 def _no_member(run: Run, new: Instance) -> Result:
