@@ -247,6 +247,35 @@ def test_what_a_group_launches_into_its_warm_pool_is_no_replacement(train):
     assert repair.replacement.instance_id in train.group().members
 
 
+def test_a_groups_launch_is_told_by_aws_own_clock(train):
+    """AWS's is a minute behind ours: only what its activities say is compared with one another."""
+    train.one_pass()
+    machine, mate, earlier = train.machine("train"), train.machine("train", 1), "i-0123456789abcdef0"
+    train.inject(machine, "XID_79", 0)
+    train.at_step(machine, "standby")
+    world, group, told = train.fleet.world, train.group(), set()
+
+    def launches(instance: str) -> None:
+        begin(world, group, "launch", instance, f"Launching a new EC2 instance: {instance}", "somebody scaled out")
+
+    def behind() -> None:
+        for activity in world.activities.values():
+            if activity.id not in told:
+                told.add(activity.id)
+                activity.started_at -= 60
+
+    train.hands.append(behind)
+    with train.fleet.engine.sandbox.lock:
+        launches(earlier)
+        behind()
+    train.until(lambda: group.members[machine.id]["state"] == "EnteringStandby", 60, 1.0)
+    with train.fleet.engine.sandbox.lock:
+        launches(mate.id)
+        behind()
+    repair = train.until(lambda: (r := train.repair(machine)).replacement and r, 100)
+    assert repair.replacement.instance_id in {*group.members} - {machine.id, mate.id, train.machine("train", 2).id}
+
+
 @pytest.mark.parametrize(
     ("description", "named"),
     [
@@ -259,5 +288,5 @@ def test_what_a_group_launches_into_its_warm_pool_is_no_replacement(train):
 )
 def test_what_a_group_says_of_a_launch_for_itself(description, named):
     launch = replace._LAUNCH.match(description)
-    assert launch and launch[1] == named
+    assert launch and launch["id"] == named
     assert not replace._LAUNCH.match(description.replace("instance", "instance into warm pool"))

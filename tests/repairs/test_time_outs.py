@@ -23,7 +23,7 @@ from workers.repair.steps.leave import TRIES as TRIES_OF_A_CALL
 from workers.repair.stuck import TRIES, stuck
 from workers.verify import carry, check
 
-DRAIN, TRAIN = "UpdateContainerInstancesState", {"AutoScalingGroupName": "train-asg"}
+DRAIN, TRAIN = "UpdateContainerInstancesState", {"AutoScalingGroupName": "train-asg", "DesiredCapacity": 3}
 
 pytestmark = pytest.mark.django_db
 
@@ -186,6 +186,8 @@ def test_a_stop_is_repeated_only_under_its_guard(time):
 @pytest.mark.parametrize(
     ("step", "operation", "shown", "does"),
     [
+        ("drain", DRAIN, Look(state="running", container={"status": "ACTIVE"}), leave.drain),
+        ("standby", "EnterStandby", Look(state="running", lifecycle="InService", group=TRAIN), leave.standby),
         ("stop", "StopInstances", Look(state="running"), reboot.stop),
         ("start", "StartInstances", Look(state="stopped"), reboot.start),
         ("rejoin", "ExitStandby", Look(state="running", lifecycle="Standby", group=TRAIN), reboot.rejoin),

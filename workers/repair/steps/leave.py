@@ -31,7 +31,7 @@ def drain(run: Run) -> Result:
         return Ask(f"ECS shows it as {look.ecs_status}; only ACTIVE can be drained.", (_AGAIN, _UNDO))
     if run.settling(ours):
         return Wait(3, "waiting for ECS to show DRAINING")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("ECS does not take the drain.", (_AGAIN, _UNDO))
     if run.facts.get("drained_by_other"):  # an earlier attempt met it DRAINING, and it has been ACTIVE since
         run.remember(drained_by_other=False)
@@ -91,7 +91,7 @@ def _enter_standby(run: Run, *, decrement: bool) -> Result:
         return Wait(3, "entering Standby")
     if look.lifecycle != "InService":
         return Ask(f"The group shows it as {look.lifecycle}.", (_AGAIN, _UNDO))
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("The group does not let it into Standby.", (_AGAIN, _UNDO))
     if run.facts.get("standby_at") is None:
         run.remember(standby_at=clock.now().isoformat(), desired_before=look.group["DesiredCapacity"])
@@ -125,7 +125,7 @@ def raise_desired(run: Run) -> Result:
         return Wait(3, "raising desired capacity")
     if ours and (ours[-1].outcome == "ok" or now != target - 1):
         return _raised(run, f"somebody else has set desired capacity to {now} since")
-    if len(ours) >= TRIES:
+    if run.tries(ours) >= TRIES:
         return Ask("The group does not take the desired capacity.", (_AGAIN, _UNDO))
     if not ours:
         if run.look.gone and now >= run.facts["desired_before"]:  # it may have been taken out of Standby, and raised so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 from healthboard import clock
 from healthboard.fleet import gaps
@@ -22,7 +23,9 @@ from workers.repair.steps.prepare import _protected, still_bad
 
 #: how a group names a launch for itself, with the instance where there is one; not one into its warm pool, whose instances
 #: are none of its members and serve nobody
-_LAUNCH = re.compile(r"Launching a new EC2 instance(?: from warm pool)?(?:: (i-[0-9a-f]+)|\.|$)")
+_LAUNCH = re.compile(r"Launching a new EC2 instance(?P<warm> from warm pool)?(?:: (?P<id>i-[0-9a-f]+)|\.|$)")
+#: how far our clock and AWS's may be apart
+CLOCKS_APART = timedelta(minutes=5)
 #: as EC2 names the zone in which it has no capacity
 _ZONE = re.compile(r"requested \(([a-z]{2}(?:-[a-z]+)+-\d[a-z])\)")
 
@@ -90,11 +93,13 @@ def launched_by_group(run: Run) -> str | None:
     begun = run.facts.get("standby_at")
     if not name or not begun:
         return None
-    after = datetime.fromisoformat(begun) - timedelta(seconds=2)
     answer = ask_aws(run.client("autoscaling").describe_scaling_activities, AutoScalingGroupName=name, MaxRecords=100)
-    for activity in sorted(answer["Activities"], key=lambda a: a["StartTime"]):
+    activities = sorted(answer["Activities"], key=lambda a: a["StartTime"])
+    asked = datetime.fromisoformat(begun)
+    after = _by_its_clock(run, activities, asked)
+    for activity in activities:
         launch = _LAUNCH.match(activity["Description"])
-        if activity["StartTime"] < after or launch is None or launch[1] in run.facts.get("ended_launches", ()):
+        if activity["StartTime"] < after or launch is None or launch["id"] in run.facts.get("ended_launches", ()):
             continue
         if activity["StatusCode"] in ("Failed", "Cancelled"):
             said = activity.get("StatusMessage") or "its launch failed"
@@ -102,10 +107,23 @@ def launched_by_group(run: Run) -> str | None:
             for zone in set(_ZONE.findall(said)) if "apacity" in said else ():
                 launches.note(run.repair, Launch.Outcome.NO_CAPACITY, zone=zone, why=said)
             continue
-        instance_id = launch[1]
+        instance_id = launch["id"]
+        if not launch["warm"] and Instance.objects.filter(instance_id=instance_id, first_seen_at__lt=asked).exists():
+            continue  # it was there before the group was asked
         if instance_id and lifecycle.assign_replacement(run.repair, instance_id):
             return instance_id
     return None
+
+
+def _by_its_clock(run: Run, activities: list[dict[str, Any]], asked: datetime) -> datetime:
+    """When the group was asked for a launch, by AWS's clock, since its launches are told by that one: our move to Standby
+    is among its activities. Where it is not, or is of long before, by ours, as far off as it may be."""
+    earliest = asked - CLOCKS_APART
+    move = f"Moving EC2 instance to Standby: {run.instance.instance_id}"
+    return min(
+        (a["StartTime"] for a in activities if a["Description"] == move and a["StartTime"] >= earliest),
+        default=earliest,
+    )
 
 
 def detach(run: Run) -> Result:
