@@ -35,7 +35,7 @@ LOOKING = _of(
     ec2="""DescribeInstances DescribeInstanceAttribute DescribeLaunchTemplateVersions DescribeCapacityReservations
         GetConsoleOutput""",
     ecs="""ListContainerInstances ListTasks DescribeClusters DescribeContainerInstances DescribeServices DescribeTasks
-        GetTaskProtection""",
+        DescribeTaskDefinition GetTaskProtection""",
     autoscaling="""DescribeAutoScalingGroups DescribeAutoScalingInstances DescribeScalingActivities
         DescribeInstanceRefreshes""",
 )

@@ -203,6 +203,12 @@ SETTINGS: tuple[Setting, ...] = (
         "first", ("ask", "auto"),
     ),
     Setting(
+        "stop_timeout_s", "Stop time-out of the agent", "Dead hosts and stuck tasks", "seconds", 2 * MINUTE,
+        "How long a container whose task definition sets no stopTimeout may take to stop: what the hosts' ECS agents have as "
+        "ECS_CONTAINER_STOP_TIMEOUT (30 seconds unless set), or more. AWS does not tell it.",
+        "max", least=30, most=DAY, scaled=True,
+    ),
+    Setting(
         "unkillable_margin_s", "Margin for stopping", "Dead hosts and stuck tasks", "seconds", 5 * MINUTE,
         "Beyond the task's own stop time-out, before it counts as one that cannot be stopped.",
         "max", least=MINUTE, most=DAY, scaled=True,

@@ -100,7 +100,8 @@ def _before_draining(values: Mapping[str, Any], v: Mapping[str, str]) -> list[st
 
 
 def _dead(values: Mapping[str, Any], v: Mapping[str, str]) -> str:
-    stuck = f"a task that cannot be stopped {v['unkillable_margin_s']} after its own stop time-out"
+    own = f"its own stop time-out (without one: {v['stop_timeout_s']})"
+    stuck = f"a task that cannot be stopped {v['unkillable_margin_s']} after {own}"
     alone = [what for name, what in (("dead_host", "a dead host"), ("unkillable", stuck)) if values[name] == "auto"]
     if not alone:
         return f"A dead host and {stuck} are put before a person."

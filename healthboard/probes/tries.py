@@ -12,6 +12,7 @@ from healthboard import config
 from healthboard.probes.ground import Ground
 
 REPLICA, DAEMON = "probe-replica", "probe-daemon"
+STOP_S = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,15 @@ def failures_in_200(ground: Ground) -> Answer:
         return Answer(False, f"it was refused: {refused.response['Error'].get('Code')}")
     reasons = [f.get("reason") for f in answer.get("failures", [])]
     return Answer(bool(reasons), f"HTTP 200 with failures {reasons}")
+
+
+def stop_time_outs(ground: Ground) -> Answer:
+    """A16: what a task definition tells of it, also once it is deregistered."""
+    named = _define(ground)
+    ground.change("ecs", "DeregisterTaskDefinition", taskDefinition=named)
+    told = ground.ask("ecs", "DescribeTaskDefinition", taskDefinition=named)["taskDefinition"]
+    each = [box.get("stopTimeout") for box in told["containerDefinitions"]]
+    return Answer(each == [STOP_S], f"{told.get('status')}, stopTimeout {each}")
 
 
 def draining(ground: Ground) -> Answer:
@@ -198,7 +208,7 @@ def block_warnings(ground: Ground) -> Answer:
 
 #: assumption -> its probe, in the order in which they are tried: each leaves the ground fit for the next
 PROBES: dict[str, Callable[[Ground], Answer]] = {
-    "A6": same_token, "A13": failures_in_200, "A7": draining, "A8": protected, "A1": standby, "A2": told_in_activities,
+    "A6": same_token, "A13": failures_in_200, "A16": stop_time_outs, "A7": draining, "A8": protected, "A1": standby, "A2": told_in_activities,
     "A4": out_of_standby, "A5": by_name, "A3": detached, "A9": stopped_members, "A12": stopped_stays_registered,
     "A10": ended_stays_registered, "A11": reboots, "A14": forged_events, "A15": block_warnings,
 }  # fmt: skip
@@ -221,7 +231,7 @@ def chosen(only: list[str]) -> list[str]:
 def _define(ground: Ground) -> str:
     box = {
         "name": "probe", "image": "public.ecr.aws/docker/library/busybox:stable", "command": ["sleep", "7200"],
-        "memory": 32, "cpu": 16, "essential": True, "stopTimeout": 10,
+        "memory": 32, "cpu": 16, "essential": True, "stopTimeout": STOP_S,
     }  # fmt: skip
     made = ground.change(
         "ecs", "RegisterTaskDefinition", family=ground.name, containerDefinitions=[box],

@@ -152,13 +152,14 @@ class Service(Entity):
 
 @dataclass(eq=False)
 class Definition(Entity):
-    """A task definition, as far as placing its tasks needs it."""
+    """A task definition, as far as placing and stopping its tasks needs it."""
 
     kind: ClassVar[str] = "definition"
     id: str  # family:revision
     family: str
     gpus: int = 0
     active: bool = True
+    containers: list[dict[str, Any]] = field(default_factory=list)  # as they were registered
 
 
 @dataclass(eq=False)

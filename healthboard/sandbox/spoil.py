@@ -33,6 +33,7 @@ OPTIONAL = {
     ),
     "DescribeTasks": ("group", "stoppingAt", "desiredStatus", "containerInstanceArn"),
     "DescribeServices": ("runningCount", "desiredCount"),
+    "DescribeTaskDefinition": ("containerDefinitions",),
 }  # fmt: skip
 
 

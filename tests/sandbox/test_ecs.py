@@ -113,6 +113,33 @@ def test_stop_task_takes_its_time_and_the_service_starts_another(fleet):
     assert task in fleet.ecs.list_tasks(cluster="gpu", serviceName="chat", desiredStatus="STOPPED")["taskArns"]
 
 
+def test_only_the_task_definition_tells_the_stop_time_out_and_a_task_may_take_as_long(fleet):
+    boxes = [
+        {"name": "work", "image": "busybox", "memory": 32, "stopTimeout": 600},
+        {"name": "side", "image": "busybox", "memory": 32, "dependsOn": [{"containerName": "work", "condition": "START"}]},
+    ]  # fmt: skip
+    made = fleet.ecs.register_task_definition(family="slow", containerDefinitions=boxes)["taskDefinition"]
+    started = fleet.ecs.run_task(cluster="gpu", taskDefinition="slow:1", count=1)["tasks"][0]
+    assert started["taskDefinitionArn"] == made["taskDefinitionArn"]
+    fleet.ecs.deregister_task_definition(taskDefinition="slow:1")
+    for named in ("slow:1", made["taskDefinitionArn"]):
+        told = fleet.ecs.describe_task_definition(taskDefinition=named)["taskDefinition"]
+        assert told["status"] == "INACTIVE"
+        assert [box.get("stopTimeout") for box in told["containerDefinitions"]] == [600, None]
+        assert told["containerDefinitions"][1]["dependsOn"][0]["containerName"] == "work"
+    assert code_of(lambda: fleet.ecs.describe_task_definition(taskDefinition="slow")) == "ClientException"
+    assert code_of(lambda: fleet.ecs.describe_task_definition(taskDefinition="moon:1")) == "ClientException"
+
+    task = fleet.world.tasks[started["taskArn"].rpartition("/")[2]]
+    fleet.advance(10)
+    fleet.ecs.stop_task(cluster="gpu", task=task.id)
+    told = fleet.ecs.describe_tasks(cluster="gpu", tasks=[task.id])["tasks"][0]
+    assert "stopTimeout" not in str(told) and task.until - fleet.world.now() > 30 / fleet.world.config.speed
+    chat = next(t for t in fleet.world.tasks.values() if t.service == "chat")
+    box = fleet.ecs.describe_task_definition(taskDefinition=f"chat:{chat.revision}")["taskDefinition"]
+    assert [b.get("stopTimeout") for b in box["containerDefinitions"]] == [None]
+
+
 def test_deregistering_wants_force_while_tasks_run(fleet):
     one = fleet.pool("train")[0]
     ref = fleet.container(one).id

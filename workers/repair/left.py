@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from healthboard import clock
 from healthboard.fleet import gaps
 from healthboard.fleet.models import Interval
 from workers.repair.look import AwsTrouble, ask_aws, tasks_on
 from workers.repair.run import Run
+
+#: it is not there, or the right to read it is not: asking again tells no more
+_NOT_TOLD = re.compile(r"AccessDenied|ClientException$|InvalidParameterException$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +55,22 @@ def unkillable(run: Run, tasks: list[dict[str, Any]]) -> Left | None:
     margin = run.span("unkillable_margin_s", 120)
     # a daemon's task is stopped last, once nothing else runs there: it waits for the stuck ones
     stuck = [t for t in tasks if not of_daemon(run, t)] or tasks
-    for task in stuck:
-        ordered = task.get("stoppingAt")
-        limit = clock.scaled(timedelta(seconds=_stop_timeout(task)))
-        if task.get("desiredStatus") != "STOPPED" or ordered is None:
-            return None
-        if clock.now() - gaps.counted_from(ordered) < limit + margin:
-            return None
+    ordered = [task.get("stoppingAt") for task in stuck]
+    if None in ordered or any(task.get("desiredStatus") != "STOPPED" for task in stuck):
+        return None
+    since = [clock.now() - gaps.counted_from(at) for at in ordered]
+    if min(since) < margin:
+        return None  # too early, whatever its stop time-out
+    names = [task.get("taskDefinitionArn", "") for task in stuck]
+    limits = {name: _stop_time_out(run, name) for name in sorted(set(names))}
+    if any(gone < (limits[name] or _agents(run)) + margin for gone, name in zip(since, names, strict=True)):
+        return None
+    unknown = [name.rpartition("/")[2] or "a task without a definition" for name, limit in limits.items() if not limit]
+    how = "cannot be stopped: their containers outlived the stop time-out"
     return Left(
         "unkillable", "Count its tasks as gone",
-        f"{len(stuck)} tasks cannot be stopped: their containers outlived the stop time-out.",
-        _may(run, "unkillable"), _not_replaced(run, tasks),
+        f"{len(stuck)} tasks {'were told to stop and have not' if unknown else how}.", _may(run, "unkillable"),
+        (*(f"the stop time-out of {name} is not known" for name in unknown), *_not_replaced(run, tasks)),
     )  # fmt: skip
 
 
@@ -85,8 +96,30 @@ def _may(run: Run, rule: str) -> bool:
     return run.values.get(rule) == "auto" or rule in run.repair.allowed
 
 
-def _stop_timeout(task: dict[str, Any]) -> float:
-    return 120.0 if task.get("stopTimeout") is None else float(task["stopTimeout"])
+def _stop_time_out(run: Run, definition: str) -> timedelta | None:
+    """How long the containers of a task of this definition may take to stop; None where ECS does not tell.
+
+    Only the task definition tells it. A container that sets none, or 0, has the agent's, which no API tells: the policy's
+    bound. Containers that depend on each other are stopped one after the other.
+    """
+    if not definition:
+        return None
+    try:
+        answer = ask_aws(run.client("ecs").describe_task_definition, taskDefinition=definition)
+    except AwsTrouble as trouble:
+        cause = trouble.__cause__
+        if isinstance(cause, ClientError) and _NOT_TOLD.match(cause.response["Error"].get("Code", "")):
+            return None
+        raise
+    boxes = (answer.get("taskDefinition") or {}).get("containerDefinitions") or []
+    each = [clock.scaled(box["stopTimeout"]) if box.get("stopTimeout") else _agents(run) for box in boxes]
+    if any(box.get("dependsOn") for box in boxes):
+        return sum(each, timedelta())
+    return max(each, default=None)
+
+
+def _agents(run: Run) -> timedelta:
+    return run.span("stop_timeout_s", 120)
 
 
 def _since(run: Run, name: str) -> datetime | None:

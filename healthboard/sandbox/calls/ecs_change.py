@@ -51,13 +51,18 @@ def run_task(world: World, p: dict[str, Any]) -> dict[str, Any]:
     known = world.definitions.get(named)
     gpus = known.gpus if known else _gpus(p)
     pool = next((s["capacityProvider"] for s in p.get("capacityProviderStrategy") or ()), None)
+    revision = int(known.id.rpartition(":")[2]) if known else 3
     made, failures = [], []
     for _ in range(p.get("count") or 1):
         options = candidates(world, cluster.id, pool, gpus, pack=True)
         if not options:
             failures.append({"arn": family, "reason": "RESOURCE:GPU"})
             continue
-        made.append(start_task(world, options[0], family=family, started_by=p.get("startedBy") or "", gpus=gpus))
+        made.append(
+            start_task(
+                world, options[0], family=family, started_by=p.get("startedBy") or "", gpus=gpus, revision=revision
+            )
+        )
     return {"tasks": [describe(world, t) for t in made], "failures": failures}
 
 

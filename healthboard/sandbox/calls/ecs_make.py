@@ -11,6 +11,9 @@ from healthboard.sandbox.protocol.errors import AwsError
 from healthboard.sandbox.ticks.tasks import order_stop
 from healthboard.sandbox.world import World
 
+#: what is kept of a container's definition
+KEPT = ("name", "image", "essential", "stopTimeout", "dependsOn")
+
 
 def create_cluster(world: World, p: dict[str, Any]) -> dict[str, Any]:
     name = p.get("clusterName") or "default"
@@ -43,6 +46,7 @@ def register_task_definition(world: World, p: dict[str, Any]) -> dict[str, Any]:
         Definition(
             id=f"{family}:{world.count(f'definition/{family}')}", family=family,
             gpus=sum(int(r["value"]) for r in needs if r.get("type") == "GPU"),
+            containers=[{k: box[k] for k in KEPT if box.get(k) is not None} for box in p["containerDefinitions"]],
         )
     )  # fmt: skip
     return {"taskDefinition": _definition(world, made)}
@@ -54,6 +58,23 @@ def deregister_task_definition(world: World, p: dict[str, Any]) -> dict[str, Any
         raise AwsError("ClientException", "The specified task definition does not exist.")
     found.active = False
     return {"taskDefinition": _definition(world, found)}
+
+
+def describe_task_definition(world: World, p: dict[str, Any]) -> dict[str, Any]:
+    """Revisions that were deregistered too. What runs without one that was registered here has one container with no
+    stop time-out of its own."""
+    named = p["taskDefinition"].rpartition("/")[2]
+    found = world.definitions.get(named)
+    if found is None and ":" not in named:
+        mine = [d for d in world.definitions.values() if d.active and d.family == named]
+        found = max(mine, key=lambda d: int(d.id.rpartition(":")[2]), default=None)
+    if found is None:
+        uses = {(r.family, r.revision) for r in (*world.services.values(), *world.tasks.values())}
+        family, _, revision = named.rpartition(":")
+        if (family, revision) not in {(f, str(r)) for f, r in uses}:
+            raise AwsError("ClientException", "Unable to describe task definition.")
+        found = Definition(id=named, family=family, containers=[{"name": family, "essential": True}])
+    return {"taskDefinition": {**_definition(world, found), "containerDefinitions": found.containers}}
 
 
 def list_task_definitions(world: World, p: dict[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def start_task(
     started_by: str = "",
     gpus: int = 0,
     ends_at: float | None = None,
+    revision: int = 3,
 ) -> Task:
     """A PENDING task on `container`; the caller has made sure that there is room."""
     if service:
@@ -72,7 +73,7 @@ def start_task(
             cluster=container.cluster,
             container=container.id,
             family=family,
-            revision=service.revision if service else 3,
+            revision=service.revision if service else revision,
             group=f"service:{service.name}" if service else f"family:{family}",
             started_by=started_by,
             gpus=free_gpus(world, container)[:gpus],

@@ -39,7 +39,13 @@ def order_stop(world: World, task: Task, code: str, reason: str) -> None:
     if task.last == "PENDING":
         finish(world, task, code, reason)
     else:
-        task.until = world.after(STOP_S * (0.3 + 0.7 * world.rng.random()))
+        task.until = world.after(_stop_s(world, task) * (0.3 + 0.7 * world.rng.random()))
+
+
+def _stop_s(world: World, task: Task) -> float:
+    """What its containers take at most before they are killed: 0 is none of its own, as the agent reads it."""
+    known = world.definitions.get(f"{task.family}:{task.revision}")
+    return max((box.get("stopTimeout") or STOP_S for box in known.containers), default=STOP_S) if known else STOP_S
 
 
 def _stop(world: World, task: Task, now: float) -> None:
