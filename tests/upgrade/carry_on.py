@@ -66,7 +66,11 @@ def main(release: Release) -> dict[str, Any]:
         told["pages"] = _pages()
         copy = backup.take(Path(os.environ["HEALTHBOARD_HOME"]) / "backup")
         told["finished"] = _finish(drive, release)
-        told |= {"calls": _calls(drive), "sound": _said("check_invariants"), "differing": replayed.differing()}
+        told |= {
+            "calls": _calls(drive),
+            "sound": _said("check_invariants"),
+            "differing": replayed.differing(release.at),
+        }
         told["drill"] = _drill(drive, copy)
     finally:
         drive.stop()
