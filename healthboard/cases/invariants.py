@@ -20,7 +20,7 @@ from healthboard.cases.calls import CHANGING, STUCK
 from healthboard.cases.models import Case, Decision, Evidence
 from healthboard.fleet.models import Owner, Pulse
 from healthboard.people.models import Request
-from healthboard.repairs import budget
+from healthboard.repairs import budget, opening
 from healthboard.repairs.models import Call, Occupancy, Repair
 from healthboard.repairs.states import OPEN, State
 
@@ -75,6 +75,9 @@ def inv2() -> Iterator[str]:
             yield f"INV2: {len(out)} repairs at once in {taken.pool} at {taken.taken_at:%H:%M:%S}"
     for repair in Repair.objects.exclude(state__in=OPEN).filter(occupancy__released_at=None, occupancy__isnull=False):
         yield f"INV2: closed repair {repair.pk} still holds a unit"
+    holds = Exists(Occupancy.objects.filter(repair=OuterRef("pk"), released_at=None))
+    for repair in opening.begun().exclude(pool=None).exclude(action__in=budget.FREE).exclude(holds):
+        yield f"INV2: repair {repair.pk} has begun to change its instance and holds no unit"
 
 
 def _over_budget(taken: Occupancy) -> int:

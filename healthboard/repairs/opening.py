@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from healthboard import clock
 from healthboard.fleet.models import Instance, Workload
@@ -18,7 +18,8 @@ from healthboard.policies import careful, windows
 from healthboard.policies.matching import settings_for
 from healthboard.policies.reading import workloads_of
 from healthboard.policies.windows import Closed
-from healthboard.repairs.models import WORKLOAD, Repair
+from healthboard.repairs.models import WORKLOAD, Call, Repair
+from healthboard.repairs.states import OPEN
 
 #: outcomes of a call that may have had its effect: none yet, done, and where only reading back can tell
 MAY_HAVE_CHANGED = ("", "ok", "unknown")
@@ -53,6 +54,12 @@ def held_for(repair: Repair) -> timedelta:
 def touched(repair: Repair) -> bool:
     """Whether it has begun to change anything, or may have: from then on it is carried to its end."""
     return bool(repair.facts.get("inherited_drain")) or repair.calls.filter(changing()).exists()
+
+
+def begun() -> QuerySet[Repair]:
+    """The open repairs that are `touched`."""
+    made = Exists(Call.objects.filter(changing(), repair=OuterRef("pk")))
+    return Repair.objects.filter(made | Q(facts__inherited_drain=True), state__in=OPEN)
 
 
 def changing(calls: str = "") -> Q:

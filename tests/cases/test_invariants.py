@@ -90,6 +90,24 @@ def test_inv2_more_repairs_at_once_than_allowed_and_a_unit_that_was_never_given_
     assert any(f"closed repair {other.pk} still holds" in s for s in invariants.check())
 
 
+def test_inv2_a_repair_that_has_begun_without_a_unit(repair):
+    on = make.instance(repair.pool)
+    other = make.repair(on, state="ASKING", action="REBOOT", why_waiting="asks", next_at=clock.now())
+    (drained,) = make.steps(other, "drain")
+    refused = called(drained, "UpdateContainerInstancesState", outcome="AccessDenied")
+    assert invariants.check() == []
+    Call.objects.filter(pk=refused.pk).update(outcome="ok")
+    assert invariants.check() == [f"INV2: repair {other.pk} has begun to change its instance and holds no unit"]
+    make.occupancy(other, units=0)
+    assert invariants.check() == []
+    Repair.objects.filter(pk=other.pk).update(action="RETURN")
+    other.occupancy.delete()
+    assert invariants.check() == []
+    Repair.objects.filter(pk=other.pk).update(action="REPLACE", facts={"inherited_drain": True})
+    Call.objects.filter(pk=refused.pk).update(outcome="AccessDenied")
+    assert names() == {"INV2"}
+
+
 @pytest.mark.parametrize(
     ("step", "word"), [("replacement", "before its replacement served"), ("tasks", "tasks had left")]
 )

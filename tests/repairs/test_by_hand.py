@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from healthboard.cases import by_hand
 from healthboard.fleet.models import Gpu, Pool
+from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Call, Repair
 from tests.repairs.driver import person
 
@@ -61,3 +62,29 @@ def test_once_ecs_repairs_it_again_nothing_more_is_done_to_it(db, drives):
     repair = drive.until(lambda: Repair.objects.filter(state="ASKING").first(), within=60)
     assert "ECS repairs it by itself now" in repair.why_waiting
     assert not Call.objects.exists() and drive.fleet.container(machine).status == "ACTIVE"
+
+
+def test_a_return_that_fails_becomes_no_replacement(db, drives):
+    """It holds no unit of the budget, and nobody was asked whether the machine may go."""
+    drive = drives("solo=template:2")
+    drive.policy(undo_s=1)
+    machine = drive.machine("solo")
+    _ask(drive, machine, "DRAIN")
+    row = drive.row(machine)
+    by_hand.ask(row.pk, actor=person("operator"), action="RETURN", reason="x", seen=by_hand.offer(row, "RETURN").seen)
+    with drive.fleet.engine.sandbox.lock:
+        drive.fleet.world.remove(drive.fleet.container(machine))
+    repair = drive.asking(machine, 60)
+    assert [choice["key"] for choice in repair.facts["choices"]] == ["again", "leave"]
+    assert "asked for on the machine's own page" in repair.why_waiting
+
+    earlier = [{"key": "replace", "title": "Replace it", "needs": "decide"}]
+    Repair.objects.filter(pk=repair.pk).update(facts={**repair.facts, "choices": earlier})
+    lifecycle.answer(repair.pk, actor=person("operator"), choice="replace", reason="asked by an earlier release")
+    assert Repair.objects.get(pk=repair.pk).state == "RUNNING"
+    repair = drive.asking(machine, 60)
+    assert (repair.action, repair.step) == ("RETURN", "activate") and "not decided here" in repair.why_waiting
+    lifecycle.answer(repair.pk, actor=person("operator"), choice="leave", reason="replaced by hand")
+    assert drive.repaired(machine, 60).outcome == "LEFT"
+    assert "TerminateInstances" not in drive.calls(machine)
+    drive.sound()

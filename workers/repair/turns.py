@@ -5,6 +5,7 @@ from __future__ import annotations
 from healthboard import clock
 from healthboard.policies.reading import GOOD
 from healthboard.repairs import lifecycle
+from healthboard.repairs.budget import FREE
 from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import NEVER_ALONE, recipe, terminate_first, with_waits
 from healthboard.repairs.states import State
@@ -53,13 +54,20 @@ def no_way_back(repair: Repair) -> bool:
     return repair.irreversible and repair.action not in ("REBOOT", "RELOCATE")
 
 
+def may_replace(repair: Repair) -> bool:
+    """Whether "Replace it" may be chosen: not for an action without a unit of its pool's budget, which never asked whether
+    its machine may go. That is asked for by itself, with its own plan."""
+    return repair.action not in FREE and bool(recipe("REPLACE", repair.owner))
+
+
 def offered(repair: Repair, choices: Choices) -> list[dict[str, str]]:
-    """What a person may choose here: nothing that this owner's machines do not know, and no undo while it is undone or
-    once there is no way back. To leave the machine to people as it is ends every such wait."""
-    known = [c for c in choices if c["key"] != "replace" or recipe("REPLACE", repair.owner)]
-    if repair.state != State.UNDOING and not no_way_back(repair):
+    """What a person may choose here: nothing that this repair or its owner's machines do not know, and no undo while it is
+    undone or once there is no way back. To leave the machine to people as it is ends every such wait."""
+    known = [c for c in choices if c["key"] != "replace" or may_replace(repair)]
+    if repair.state == State.UNDOING or no_way_back(repair):
+        known = [c for c in known if c["key"] != "undo"]
+    elif repair.action not in FREE:
         return known
-    known = [c for c in known if c["key"] != "undo"]
     return known if any(c["key"] == "leave" for c in known) else [*known, undo._LEAVE]
 
 
@@ -96,6 +104,9 @@ def answered(run: Run, given: str) -> None:
             )
         case "drain_again":
             lifecycle.next_step(repair, "drain", note="drained again by a person", skipped=True)
+        case "replace" if not may_replace(repair):  # offered by an earlier release
+            why = "Its replacement is not decided here: leave it as it is, then ask for it on the machine's own page."
+            lifecycle.ask(repair, why, offered(repair, (leave._AGAIN,)))
         case "replace":
             run.remember(insisted=True)  # evidence that reads good now is what the person saw when choosing
             _change(run, "REPLACE", "chosen by a person")

@@ -8,6 +8,7 @@ from healthboard import clock
 from healthboard.fleet import gaps
 from healthboard.fleet.models import NodeRequest
 from healthboard.policies.reading import BAD, GOOD
+from healthboard.repairs.budget import FREE
 from workers.repair.results import Ask, Climb, Done, Result, Skip, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _after, _choice, _state, heard_again, still_empty
@@ -165,7 +166,7 @@ def activate(run: Run) -> Result:
     """Our own DRAINING back to ACTIVE; somebody else's stays, and the note says so."""
     look = run.look
     if look.container is None:
-        return Ask("It is not registered with ECS.", (_AGAIN, _REPLACE))
+        return _not_back(run, "It is not registered with ECS.")
     if run.facts.get("drained_by_other"):
         return Skip("somebody else had drained it: left as it was")
     if look.ecs_status == "ACTIVE":
@@ -175,9 +176,15 @@ def activate(run: Run) -> Result:
     if run.settling(ours):
         return Wait(3, "waiting for ECS to show ACTIVE")
     if run.tries(ours) >= TRIES:
-        return Ask("ECS does not take it back.", (_AGAIN, _REPLACE))
+        return _not_back(run, "ECS does not take it back.")
     outcome, answer = run.change("ecs", "UpdateContainerInstancesState", _state(run, "ACTIVE"))
     return _after(outcome, answer, "ECS")
+
+
+def _not_back(run: Run, why: str) -> Ask:
+    if run.repair.action in FREE:
+        why += " What else shall become of it is asked for on the machine's own page, once this is left as it is."
+    return Ask(why, (_AGAIN, _REPLACE))
 
 
 def ask_node(run: Run) -> Result:
