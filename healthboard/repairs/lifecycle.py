@@ -621,7 +621,9 @@ def _for_person(repair_id: int, actor: Actor, verb: str) -> Repair:
 
 
 def _workload_names(row: Repair) -> list[str]:
-    return list(row.instance.tasks.exclude(workload=None).values_list("workload__name", flat=True).distinct())
+    """Of what runs there, and of what did when its case opened: a pause or a breaker of theirs holds on without them."""
+    running = row.instance.tasks.exclude(workload=None).values_list("workload__name", flat=True)
+    return list(running.union(opening.frozen(row).values_list("name", flat=True)))
 
 
 def _audit(row: Repair, verb: str, summary: str, actor: Actor, **payload: Any) -> None:

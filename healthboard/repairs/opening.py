@@ -78,6 +78,10 @@ def kept(values: dict[str, Any]) -> dict[str, Any]:
 def current(repair: Repair) -> dict[str, Any]:
     """The settings in force now, of the workloads of its case and of those that run there."""
     instance = Instance.objects.select_related("account", "pool", "cluster").get(pk=repair.instance_id)
-    frozen = Workload.objects.filter(case__decisions__repair=repair.pk)
-    workloads = {*workloads_of(instance), *frozen}
+    workloads = {*workloads_of(instance), *frozen(repair)}
     return settings_for(instance, sorted(workloads, key=lambda workload: workload.pk)).values
+
+
+def frozen(repair: Repair) -> QuerySet[Workload]:
+    """What ran there when its case opened: the fault itself often ends the tasks, and they are kept no longer then."""
+    return Workload.objects.filter(case__decisions__repair=repair.pk)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from healthboard import clock
+from healthboard.cases import groups
 from healthboard.fleet.models import Task
 from healthboard.policies.models import Policy, PolicyVersion
-from healthboard.repairs.models import Repair
+from healthboard.refusals import Held
+from healthboard.repairs import brakes, lifecycle, waiting
+from healthboard.repairs.models import Call, Repair
 from tests import factories
 from tests.cases import scene
 from tests.cases.scene import decided
@@ -100,3 +103,49 @@ def test_a_breaker_of_the_workload_holds_on_after_its_task_has_ended(time):
     assert (case.state, case.parent) == ("HELD", group)
     Task.objects.all().delete()
     assert scene.read(on).state == "HELD" and not Repair.objects.exists()
+
+
+@pytest.fixture
+def under_repair(time):
+    """A clear failure under a training job that is repaired by itself, claimed by a worker; its case."""
+    on = scene.machine()
+    factories.task(on, factories.workload("llm-train"))
+    case = scene.read(broken(on))
+    assert case.state == "DECIDED"
+    time.turn(120)
+    return lifecycle.claim(Repair.objects.get().pk, "host:1"), case
+
+
+def paused(case, admin):
+    brakes.pause(actor=admin, scope_kind="workload", scope="llm-train", reason="paper due", until=factories.ago(-7200))
+
+
+def held_with_others(case, admin):
+    groups.hold(account=case.account, region=case.region, scope=("workload", "llm-train"), code="XID_79",
+                why="XID_79 on many", members=[])  # fmt: skip
+
+
+STOPS = pytest.mark.parametrize(("stop", "says"), [(paused, "Paused by ada"), (held_with_others, "Breaker open")])
+
+
+@STOPS
+def test_no_repair_starts_during_a_stop_of_the_workload_that_the_fault_has_ended(under_repair, admin, stop, says):
+    repair, case = under_repair
+    stop(case, admin)
+    Task.objects.all().delete()
+    assert lifecycle.start(repair, "recheck").startswith(says)
+    assert Repair.objects.get().state == "SCHEDULED"
+    told = waiting.waiting_for(repair.instance, case, repair)
+    assert any(row.text.startswith(says) for row in told), "the page says what holds it"
+
+
+@STOPS
+def test_nor_does_one_that_runs_change_anything_more(under_repair, admin, stop, says):
+    repair, case = under_repair
+    assert lifecycle.start(repair, "drain") is None
+    Task.objects.all().delete()
+    stop(case, admin)
+    with pytest.raises(Held, match=says):
+        lifecycle.intend(repair, service="ecs", operation="UpdateContainerInstancesState",
+                         target=repair.instance.instance_id, request={})  # fmt: skip
+    assert not Call.objects.exists()
