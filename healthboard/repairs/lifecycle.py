@@ -38,6 +38,8 @@ OVER_BUDGET_FOR = timedelta(hours=1)
 NOT_APPROVED = "NOT_APPROVED"
 #: outcome of a call whose worker stood still between the intent and the sending
 NOT_SENT = "not sent"
+#: exceptions of one plan, and of what ran there then: the next rung of the ladder, or another action, has them not
+OF_ACTION = ("terminate_first", "force_tasks")
 #: facts of one attempt to begin: another, after it was put off, finds them out anew
 OF_ATTEMPT = ("drained_by_other", "unregistered", "busy_since", "not_idle_allowed")
 
@@ -403,7 +405,8 @@ def change_action(repair: Repair, action: str, first_step: str, why: str) -> Non
     _end(row, "FAILED", why)
     row.facts = {**row.facts, "tried": [*row.facts.get("tried", []), row.action]}
     row.action, row.irreversible = action, False
-    row.save(update_fields=["action", "facts", "irreversible"])
+    row.allowed = [exception for exception in row.allowed if exception not in OF_ACTION]
+    row.save(update_fields=["action", "facts", "irreversible", "allowed"])
     if row.state == State.ASKING:
         _move(row, State.RUNNING, actor=WORKER, why=why)
     _begin(row, first_step)
@@ -478,6 +481,8 @@ def answer(repair_id: int, *, actor: Actor, choice: str, reason: str, second: Ac
     people_second.drop(f"repair:{row.pk}", f"answered by {who}", actor=second or actor)
     exception = needs != "decide" or choice in ("dead_host", "unkillable")
     allowed = sorted({*row.allowed, choice}) if exception else row.allowed
+    if choice == "force_tasks":
+        facts["given_up"] = row.facts.get("left_here")  # these, and none that comes later
     Repair.objects.filter(pk=row.pk).update(
         facts=facts, allowed=allowed, why_waiting="", next_at=clock.now(), lease_until=None, fence=F("fence") + 1
     )

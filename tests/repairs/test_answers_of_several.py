@@ -13,6 +13,7 @@ from healthboard.repairs import lifecycle
 from healthboard.repairs.models import Repair
 from tests import factories
 from tests.cases import scene
+from workers.repair.turns import order_of
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +108,15 @@ def test_who_chose_it_must_still_be_able_to_when_the_machine_is_ended(automatic)
     end = {"service": "ec2", "operation": "TerminateInstances", "target": row.instance.instance_id, "request": {}}
     with pytest.raises(Withdrawn, match="olga, whose word"):
         lifecycle.intend(held, irreversible=True, **end)
+
+
+def test_another_action_has_none_of_the_exceptions_that_were_of_the_first():
+    row = asks(allowed=["dead_host", "force_tasks", "terminate_first"])
+    Repair.objects.filter(pk=row.pk).update(state="RUNNING", next_at=factories.ago(1))
+    lifecycle.change_action(lifecycle.claim(row.pk, "host:1"), "REPLACE", "recheck", "chosen by a person")
+    row.refresh_from_db()
+    assert row.allowed == ["dead_host"], "what still takes every proof each time"
+    assert order_of(row).index("replacement") < order_of(row).index("terminate")
 
 
 def test_the_page_says_whom_it_takes_and_who_has_chosen(client, slow):

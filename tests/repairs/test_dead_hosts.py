@@ -11,9 +11,9 @@ from tests import two
 from tests.repairs.driver import person
 from workers.repair.left import _not_replaced, dead_host, unkillable
 from workers.repair.look import tasks_on
-from workers.repair.results import Ask, Wait
+from workers.repair.results import Ask, Back, Done, Wait
 from workers.repair.run import Run
-from workers.repair.steps import leave
+from workers.repair.steps import leave, replace
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -264,3 +264,48 @@ def test_a_task_that_comes_back_before_the_end_holds_it_up(solo):
     assert machine.state == "running" and "tasks are on it again" in solo.repair(machine).why_waiting
     task.last = task.desired = "STOPPED"
     assert solo.repaired(machine).outcome == "REPLACED"
+
+
+def test_people_give_up_the_tasks_that_they_were_shown_and_none_that_come_later(solo):
+    solo.policy(drain_timeout_s=600)
+    machine = solo.machine("solo")
+    first = standalone(solo, machine)
+    solo.one_pass()
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.asking(machine, within=900)
+    two.answer(repair.pk, actor=person("approver"), choice="force_tasks", reason="it hangs")
+    kept = solo.repair(machine).facts["given_up"]
+    assert len(kept["tasks"]) == 2 and kept["unseen"] == 0, "that one, and the daemon's, which stops last"
+    assert any(arn.endswith(first.id) for arn in kept["tasks"])
+    solo.at_step(machine, "terminate")
+    solo.working = False
+    container = solo.fleet.container(machine)
+
+    def said(**facts):
+        run = Run(solo.repair(machine))
+        run.facts.update(facts)
+        return replace.may_end(run), leave.still_empty(run), leave.tasks(run)
+
+    assert said()[:2] == (None, None) and isinstance(said()[2], Done)
+    end, restart, again = said(given_up=None)
+    assert isinstance(end, Back) and isinstance(restart, Wait), "of an earlier release, which did not keep which"
+    assert not isinstance(again, Done)
+    solo.rules({"service": "ecs", "operation": "DescribeTasks", "do": "empty", "times": 10**6})
+    assert isinstance(said()[0], Back), "what ECS leaves out was given up by nobody"
+    solo.rules()
+    container.status = "ACTIVE"
+    assert all("back to ACTIVE" in one.why for one in said()), "somebody wants it to serve"
+    container.status = "DRAINING"
+    hidden = solo.fleet.world.containers.pop(container.id)
+    assert isinstance(said()[2], Wait), "those by name are not all that may run where ECS does not list it"
+    assert isinstance(said(given_up={"unlisted": True})[2], Done)
+    solo.fleet.world.containers[hidden.id] = hidden
+    later = standalone(solo, machine)
+    assert said()[0] == Back("tasks", "3 tasks are on it again")
+    solo.working = True
+    repair = solo.asking(machine, within=900)
+    assert repair.step == "tasks" and machine.state == "running" and not solo.calls(machine)["TerminateInstances"]
+    two.answer(repair.pk, actor=person("approver"), choice="force_tasks", reason="that one too")
+    assert len(solo.repair(machine).facts["given_up"]["tasks"]) == 3 and later.last == "RUNNING"
+    assert solo.repaired(machine).outcome == "REPLACED", solo.said()
+    solo.sound()

@@ -85,6 +85,22 @@ def on_living_host(run: Run) -> list[dict[str, Any]] | None:
     return here
 
 
+def to_give_up(run: Run, here: list[dict[str, Any]]) -> None:
+    """What people who are asked now may give up: these tasks, and as many as ECS counts beyond those that it lists."""
+    unseen = max((run.look.tasks or 0) - len(here), 0)
+    run.remember(left_here={"tasks": sorted(task["taskArn"] for task in here), "unseen": unseen})
+
+
+def given_up(run: Run, here: list[dict[str, Any]] | None = None) -> bool:
+    """Whether people gave up whatever runs there now: what they were shown then, and nothing that came since."""
+    kept = run.facts.get("given_up") or {}
+    if "force_tasks" not in run.repair.allowed or "tasks" not in kept or run.look.tasks is None:
+        return False
+    here = tasks_on(run.instance) if here is None else here
+    named = {task["taskArn"] for task in here} <= set(kept["tasks"])
+    return named and run.look.tasks - len(here) <= kept["unseen"]
+
+
 def counted_as_gone(run: Run) -> bool:
     """Whether what still runs there counts as gone, by a rule that is allowed and with every proof."""
     here = tasks_on(run.instance)

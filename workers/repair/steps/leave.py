@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from healthboard import clock, words
 from healthboard.fleet.models import Head
-from workers.repair.left import counted_as_gone, dead_host, unkillable
+from workers.repair.left import counted_as_gone, dead_host, given_up, to_give_up, unkillable
 from workers.repair.look import tasks_on
 from workers.repair.results import Ask, Done, Result, Skip, Undo, Wait
 from workers.repair.run import PASSING, Run
@@ -158,9 +158,9 @@ def tasks(run: Run) -> Result:
         return again
     if look.tasks == 0:
         return Done("every task has left")
-    if "force_tasks" in run.repair.allowed:
-        return Done("a named person gave the tasks that are left up")
     here = tasks_on(run.instance)
+    if given_up(run, here):
+        return Done("a named person gave the tasks that are left up")
     if look.tasks is None:
         if run.late("drain_timeout_s", 1800):
             return Ask("ECS does not say how many tasks run.", (_AGAIN, _UNDO))
@@ -175,12 +175,14 @@ def tasks(run: Run) -> Result:
             return Ask(left.why + " The policy asks a person.", (_choice(left.key, left.title), _UNDO))
         if left.allowed or run.late("drain_timeout_s", 1800):
             missing = "; ".join(left.missing)
+            to_give_up(run, here)
             return Ask(
                 f"{left.why} Not proven: {missing}.",
                 (_choice("force_tasks", "Give these tasks up and go on", "terminate_first"), _AGAIN, _UNDO),
             )
     if run.late("drain_timeout_s", 1800):
         names = ", ".join(sorted({t.get("group", "?") for t in here})[:5])
+        to_give_up(run, here)
         return Ask(
             f"{words.count(look.tasks, 'task has', 'tasks have')} not left within the drain time-out: {names}.",
             (
@@ -194,7 +196,7 @@ def tasks(run: Run) -> Result:
 
 def set_active(run: Run) -> Ask | None:
     """Somebody wants it to serve: a person says what is meant, before anything more is taken from it."""
-    if run.look.ecs_status != "ACTIVE" or "force_tasks" in run.repair.allowed:
+    if run.look.ecs_status != "ACTIVE":
         return None
     choices = (_AGAIN,) if run.repair.irreversible else (_DRAIN_AGAIN, _UNDO)
     return Ask("Somebody set it back to ACTIVE while it was drained.", choices)
@@ -204,8 +206,7 @@ def still_empty(run: Run) -> Result | None:
     """Directly before a reboot or a stop: it is still drained and nothing runs there; None where it is so."""
     if again := set_active(run):
         return again
-    container, forced = run.look.container, "force_tasks" in run.repair.allowed
-    if container is None or run.look.tasks == 0 or forced or counted_as_gone(run):
+    if has_left(run):
         return None
     why = f"{'?' if run.look.tasks is None else run.look.tasks} tasks are on it again"
     if run.late("drain_timeout_s", 1800):
@@ -213,14 +214,20 @@ def still_empty(run: Run) -> Result | None:
     return Wait(5, why)
 
 
+def has_left(run: Run) -> bool:
+    """Directly before the end or a restart: nothing runs there, or what does counts as gone or was given up."""
+    return run.look.container is None or run.look.tasks == 0 or given_up(run) or counted_as_gone(run)
+
+
 def _unlisted(run: Run) -> Result:
     """ECS does not list it: no proof that its tasks have stopped, since a forced deregistration leaves them running."""
     if not run.instance.container_arn or run.facts.get("unregistered") or run.look.state in ("stopped", "terminated"):
         return Done("not registered with ECS")
-    if "force_tasks" in run.repair.allowed:
+    if "force_tasks" in run.repair.allowed and (run.facts.get("given_up") or {}).get("unlisted"):
         return Done("a named person gave its tasks up")
     if run.in_step_for() < run.span("disconnect_s", 300):
         return Wait(5, "ECS does not list it at the moment")
+    run.remember(left_here={"unlisted": True})
     return Ask(
         "ECS lists it no longer: whether its tasks have stopped cannot be seen.",
         (_AGAIN, _choice("force_tasks", "Give its tasks up and go on", "terminate_first"), _UNDO),

@@ -12,13 +12,12 @@ from healthboard.fleet.models import Instance
 from healthboard.repairs import launches, lifecycle
 from healthboard.repairs.models import Launch
 from workers.repair import zones
-from workers.repair.left import counted_as_gone
 from workers.repair.look import ask_aws
 from workers.repair.results import Ask, Back, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
 from workers.repair.steps.launch import FIRST, failed
-from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, set_active
+from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, has_left, set_active
 from workers.repair.steps.prepare import _protected, still_bad
 
 #: how a group names a launch for itself, with the instance where there is one; not one into its warm pool, whose instances
@@ -185,8 +184,7 @@ def may_end(run: Run) -> Result | None:
     """INV3 and INV7, read anew directly before the end: replacement serves, tasks have left, nothing says recovered."""
     if bad := still_bad(run):
         return bad
-    allowed = set(run.repair.allowed)
-    if "terminate_first" not in allowed:
+    if "terminate_first" not in run.repair.allowed:
         new = run.replacement()
         if new is None:
             return Undo("there is no replacement")
@@ -196,10 +194,12 @@ def may_end(run: Run) -> Result | None:
             return _held_up(run, f"the replacement stopped serving: {problem.why}")
     if again := set_active(run):
         return again
-    container = run.look.container
-    if container is None or run.look.tasks == 0 or "force_tasks" in allowed or counted_as_gone(run):
+    if has_left(run):
         return None
-    return _held_up(run, f"{run.look.tasks} tasks are on it again")
+    why = f"{'?' if run.look.tasks is None else run.look.tasks} tasks are on it again"
+    if "force_tasks" in run.repair.allowed:  # others than those that people gave up: they are awaited, or asked about
+        return Back("tasks", why)
+    return _held_up(run, why)
 
 
 def _held_up(run: Run, why: str) -> Result:
