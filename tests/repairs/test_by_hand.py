@@ -9,9 +9,13 @@ from healthboard.repairs.models import Call, Repair
 from tests.repairs.driver import person
 
 
-def _ask(drive, machine, action):
+def _asked(drive, machine, action):
     row = drive.row(machine)
     by_hand.ask(row.pk, actor=person("operator"), action=action, reason="x", seen=by_hand.offer(row, action).seen)
+
+
+def _ask(drive, machine, action):
+    _asked(drive, machine, action)
     repair = drive.repaired(machine, seconds=5)
     assert (repair.action, repair.state, repair.requested_by) == (action, "SUCCEEDED", "operator-one"), drive.said()
     case = drive.case(machine)
@@ -30,6 +34,28 @@ def test_a_good_machine_is_drained_returned_and_replaced(db, drives):
     assert machine.state in ("shutting-down", "terminated")
     assert len(drive.fleet.pool("solo")) == 2
     assert not Gpu.objects.exclude(condemned_at=None).exists(), "good hardware is given back, not condemned"
+    drive.sound()
+
+
+def test_a_drain_holds_its_unit_until_the_budget_counts_its_machine_as_out(db, drives):
+    """Else quick drains of idle machines would go one after the other past the budget, all within one round."""
+    drive = drives("solo=template:2")
+    drive.policy(undo_s=1)
+    for number in range(2):
+        _asked(drive, drive.machine("solo", number), "DRAIN")
+    first, second = (drive.machine("solo", number) for number in range(2))
+    drive.due["collect"] = drive.offset + 60
+    drive.steps(8)
+    holds, waits = drive.repair(first), drive.repair(second)
+    assert [drive.fleet.container(m).status for m in (first, second)] == ["DRAINING", "ACTIVE"]
+    assert (holds.state, waits.state) == ("RUNNING", "SCHEDULED")
+    assert "has still to see" in holds.why_waiting and "Budget of" in waits.why_waiting
+    drive.due["collect"] = 0.0
+    assert drive.repaired(first, 30).state == "SUCCEEDED"
+    drive.steps(5, 2.0)
+    waits = drive.repair(second)
+    assert waits.state == "SCHEDULED" and "1 of 1 allowed are out" in waits.why_waiting
+    assert drive.fleet.container(second).status == "ACTIVE"
     drive.sound()
 
 
@@ -55,8 +81,7 @@ def test_a_machine_that_ecs_owns_and_does_not_repair_is_drained_and_returned(db,
 
 def test_once_ecs_repairs_it_again_nothing_more_is_done_to_it(db, drives):
     drive, machine = _managed(drives)
-    row = drive.row(machine)
-    by_hand.ask(row.pk, actor=person("operator"), action="DRAIN", reason="x", seen=by_hand.offer(row, "DRAIN").seen)
+    _asked(drive, machine, "DRAIN")
     Pool.objects.filter(name="managed").update(auto_repair=True)
     drive.fleet.world.providers["managed"].auto_repair = "ENABLED"
     repair = drive.until(lambda: Repair.objects.filter(state="ASKING").first(), within=60)
@@ -70,8 +95,7 @@ def test_a_return_that_fails_becomes_no_replacement(db, drives):
     drive.policy(undo_s=1)
     machine = drive.machine("solo")
     _ask(drive, machine, "DRAIN")
-    row = drive.row(machine)
-    by_hand.ask(row.pk, actor=person("operator"), action="RETURN", reason="x", seen=by_hand.offer(row, "RETURN").seen)
+    _asked(drive, machine, "RETURN")
     with drive.fleet.engine.sandbox.lock:
         drive.fleet.world.remove(drive.fleet.container(machine))
     repair = drive.asking(machine, 60)

@@ -150,6 +150,17 @@ def _lowered(run: Run) -> bool:
 
 
 def tasks(run: Run) -> Result:
+    """Until every task has left, and for a drain until its pool's budget knows: with its last step its unit is given back,
+    and the budget counts what the rounds have stored."""
+    result = _left(run)
+    if run.repair.action == "DRAIN" and isinstance(result, Done):
+        run.renew()
+        if run.instance.serving:
+            return Wait(5, f"{result.note}; a round of collecting has still to see that it is out of service")
+    return result
+
+
+def _left(run: Run) -> Result:
     """Until every task has left; a dead host or a task that cannot be stopped by the policy's rule, with every proof."""
     look = run.look
     if look.container is None:
