@@ -16,7 +16,11 @@ from healthboard.sandbox.activities import begin
 from healthboard.sandbox.entities import Reservation
 from tests import two
 from tests.repairs.driver import person
-from workers.repair.steps import replace
+from workers.repair import origin, zones
+from workers.repair.look import AwsTrouble
+from workers.repair.results import Ask
+from workers.repair.run import Run
+from workers.repair.steps import launch, replace
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -290,3 +294,39 @@ def test_what_a_group_says_of_a_launch_for_itself(description, named):
     launch = replace._LAUNCH.match(description)
     assert launch and launch["id"] == named
     assert not replace._LAUNCH.match(description.replace("instance", "instance into warm pool"))
+
+
+def test_what_is_ended_first_is_launched_where_it_was(solo):
+    """EC2 tells of an ended machine neither subnet nor VPC: they are kept before anything is touched."""
+    machine = solo.machine("solo")
+    solo.policy(mode_hardware="ask", undo_s=1)
+    solo.one_pass()
+    reserve(solo, machine, free=0)
+    solo.inject(machine, "XID_79", 0)
+    case = solo.opened(machine)
+    for by in (person("operator"), person("approver")):
+        solo.decide(case, "override", by=by, action="REPLACE", reason="full", allow=("terminate_first",))
+    solo.at_step(machine, "keep")
+    solo.working = False
+    for field, word in (("SubnetId", "subnet"), ("Tags", "tags")):
+        solo.rules({"operation": "DescribeInstances", "do": "fields", "fields": [field], "times": 1})
+        with pytest.raises(AwsTrouble, match=f"does not tell its .*{word}"):
+            origin.kept(Run(solo.repair(machine)))
+    solo.working = True
+    solo.at_step(machine, "launch")
+    solo.working = False
+    run = Run(solo.repair(machine))
+    assert run.look.gone and "SubnetId" not in run.look.ec2
+    assert origin.unknown(run) is None and zones.home(run)["request"] == {"SubnetId": solo.fleet.subnet(machine.zone)}
+    kept = run.facts.pop("launch_from")  # as in a repair of the release before
+    found = launch.launch(run)
+    assert isinstance(found, Ask) and "in which subnet" in found.why and [c["key"] for c in found.choices] == ["leave"]
+    assert "RunInstances" not in solo.calls(), "nothing is started in the default VPC"
+    assert kept["tags"]["Name"] == machine.name and kept["template"] == machine.template
+    solo.working = True
+    repair = solo.repaired(machine, within=600)
+    assert (repair.state, repair.outcome) == ("SUCCEEDED", "REPLACED"), solo.said()
+    made = repair.calls.get(operation="RunInstances")
+    assert made.request["SubnetId"] == solo.fleet.subnet(machine.zone)
+    assert {"Key": "Name", "Value": machine.name} in made.request["TagSpecifications"][0]["Tags"]
+    solo.sound()

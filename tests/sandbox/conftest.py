@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 
 from healthboard.sandbox.config import DEFAULT_POOLS, Config, parse_pools
 from healthboard.sandbox.entities import Container, Instance
+from healthboard.sandbox.launch import subnet_of
 from healthboard.sandbox.server import Engine
 from healthboard.sandbox.world import World
 
@@ -68,6 +69,10 @@ class Fleet:
     @property
     def world(self) -> World:
         return self.engine.sandbox.worlds[ACCOUNT, REGION]
+
+    def subnet(self, zone: str = "us-east-1a") -> str:
+        """The fleet's own subnet there: its templates' security groups are of the same VPC."""
+        return subnet_of(self.world, zone)
 
     def advance(self, seconds: float, step: float = 0.5) -> None:
         """Let so many wall seconds pass."""

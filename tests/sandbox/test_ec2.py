@@ -6,7 +6,6 @@ import threading
 import pytest
 from botocore.exceptions import ClientError
 
-from healthboard.sandbox.launch import subnet_of
 from tests.sandbox.conftest import boto, code_of
 
 
@@ -65,10 +64,13 @@ def test_owners_show_in_tags_and_operator(calm):
     assert "AWSBatchServiceTag" in tags["batch-01"]
 
 
-def launch(fleet, token="", **more):
+def launch(fleet, token="", zone="us-east-1a", **more):
+    """In the fleet's subnet of that zone, or where `more` says."""
+    place = {} if {"SubnetId", "NetworkInterfaces"} & {*more} or not zone else {"SubnetId": fleet.subnet(zone)}
     return fleet.ec2.run_instances(
-        MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateName": "solo", "Version": "2"}, ClientToken=token, **more
-    )["Instances"][0]
+        MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateName": "solo", "Version": "2"}, ClientToken=token,
+        **place, **more,
+    )["Instances"][0]  # fmt: skip
 
 
 def test_one_token_gives_one_instance_even_from_two_callers_at_once(fleet):
@@ -79,13 +81,12 @@ def test_one_token_gives_one_instance_even_from_two_callers_at_once(fleet):
     assert len(ids) == 2 and len(set(ids)) == 1
     assert launch(fleet, "intent-1")["InstanceId"] == ids[0]
     assert launch(fleet, "intent-2")["InstanceId"] != ids[0]
-    zone = {"Placement": {"AvailabilityZone": "us-east-1c"}}
-    assert code_of(lambda: launch(fleet, "intent-1", **zone)) == "IdempotentParameterMismatch"
+    assert code_of(lambda: launch(fleet, "intent-1", "us-east-1c")) == "IdempotentParameterMismatch"
     assert code_of(lambda: launch(fleet, "x" * 65)) == "InvalidParameterValue"
 
 
 def test_a_launch_runs_registers_and_serves(fleet):
-    made = launch(fleet, "t", Placement={"AvailabilityZone": "us-east-1b"})
+    made = launch(fleet, "t", "us-east-1b")
     assert made["State"]["Name"] == "pending" and made["Placement"]["AvailabilityZone"] == "us-east-1b"
     fleet.advance(5)
     status = fleet.ec2.describe_instance_status(InstanceIds=[made["InstanceId"]])["InstanceStatuses"][0]
@@ -102,14 +103,11 @@ def test_a_launch_runs_registers_and_serves(fleet):
 def test_a_zone_without_capacity_refuses_and_another_does_not(fleet):
     victim = fleet.pool("solo")[0]
     control(fleet, "inject", instances=[victim.id], code="NO_CAPACITY")
-    assert (
-        code_of(lambda: launch(fleet, "a", Placement={"AvailabilityZone": victim.zone}))
-        == "InsufficientInstanceCapacity"
-    )
+    assert code_of(lambda: launch(fleet, "a", victim.zone)) == "InsufficientInstanceCapacity"
     other = next(z for z in fleet.world.zones if z != victim.zone)
-    assert launch(fleet, "b", Placement={"AvailabilityZone": other})["Placement"]["AvailabilityZone"] == other
+    assert launch(fleet, "b", other)["Placement"]["AvailabilityZone"] == other
     control(fleet, "inject", instances=[victim.id], code="NO_CAPACITY", clear=True)
-    assert launch(fleet, "c", Placement={"AvailabilityZone": victim.zone})
+    assert launch(fleet, "c", victim.zone)
 
 
 def control(fleet, action, **body):
@@ -261,7 +259,6 @@ def test_a_reservation_gives_its_slots_and_no_more(fleet):
         InstanceType="p4d.24xlarge", InstancePlatform="Linux/UNIX", AvailabilityZone="us-east-1a", InstanceCount=1
     )["CapacityReservation"]["CapacityReservationId"]
     target = {
-        "Placement": {"AvailabilityZone": "us-east-1a"},
         "CapacityReservationSpecification": {"CapacityReservationTarget": {"CapacityReservationId": made}},
     }
     first = launch(fleet, "r1", **target)
@@ -275,7 +272,7 @@ def test_a_reservation_gives_its_slots_and_no_more(fleet):
 
 def test_no_subnet_goes_beside_network_interfaces_whoever_names_them(fleet):
     data = fleet.world.template_named("solo").versions["2"]
-    subnet = {"SubnetId": subnet_of(fleet.world, "us-east-1b")}
+    subnet = {"SubnetId": fleet.subnet("us-east-1b")}
     card = {"DeviceIndex": 0, "InterfaceType": "efa"}
     refused = "InvalidParameterCombination"
     assert code_of(lambda: launch(fleet, "a", NetworkInterfaces=[{**card, **subnet}])) == refused, "groups beside them"
@@ -288,3 +285,18 @@ def test_no_subnet_goes_beside_network_interfaces_whoever_names_them(fleet):
     nowhere = [{**card, **subnet}, {"DeviceIndex": 1, "SubnetId": "subnet-0"}]
     assert code_of(lambda: launch(fleet, "f", NetworkInterfaces=nowhere)) == "InvalidSubnetID.NotFound"
     assert code_of(lambda: launch(fleet, "g", NetworkInterfaces=[{**subnet}])) == "InvalidParameterValue", "which card?"
+
+
+def test_without_a_subnet_ec2_goes_into_the_default_vpc_where_the_fleets_security_groups_are_not(fleet):
+    data = fleet.world.template_named("solo").versions["2"]
+    assert code_of(lambda: launch(fleet, "a", "")) == "InvalidParameter"
+    assert code_of(lambda: launch(fleet, "b", "", Placement={"AvailabilityZone": "us-east-1b"})) == "InvalidParameter"
+    data["NetworkInterfaces"] = [{"DeviceIndex": 0, "Groups": data.pop("SecurityGroupIds")}]
+    assert code_of(lambda: launch(fleet, "c", "")) == "InvalidParameter"
+    data["NetworkInterfaces"] = [{"DeviceIndex": 0}]
+    assert launch(fleet, "d", "")["State"]["Name"] == "pending", "the default VPC has its own group"
+    one = fleet.pool("solo")[0]
+    fleet.ec2.terminate_instances(InstanceIds=[one.id])
+    fleet.advance(5)
+    told = fleet.ec2.describe_instances(InstanceIds=[one.id])["Reservations"][0]["Instances"][0]
+    assert told["State"]["Name"] == "terminated" and not {"SubnetId", "VpcId"} & {*told}

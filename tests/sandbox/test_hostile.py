@@ -32,7 +32,11 @@ def rule(fleet: Fleet, **one) -> None:
 
 def run_one(fleet: Fleet, token: str = "t") -> str:
     made = fleet.ec2.run_instances(
-        MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateName": "solo"}, ClientToken=token
+        MinCount=1,
+        MaxCount=1,
+        LaunchTemplate={"LaunchTemplateName": "solo"},
+        SubnetId=fleet.subnet(),
+        ClientToken=token,
     )
     return made["Instances"][0]["InstanceId"]
 

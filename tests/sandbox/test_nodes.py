@@ -184,7 +184,11 @@ def settle_for(fleet: Fleet, seconds: float) -> None:
 def test_a_replacement_enrols_once_it_is_known_and_its_gpus_are_others(nodes, web):
     one = nodes.pool("solo")[0]
     made = nodes.ec2.run_instances(
-        MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateId": one.template, "Version": "2"}, ClientToken="x"
+        MinCount=1,
+        MaxCount=1,
+        LaunchTemplate={"LaunchTemplateId": one.template, "Version": "2"},
+        SubnetId=nodes.subnet(),
+        ClientToken="x",
     )["Instances"][0]["InstanceId"]
     settle(nodes, lambda: web.of(made))
     assert {g["uuid"] for g in web.of(made)[0]["gpus"]}.isdisjoint({c["uuid"] for c in one.gpus})

@@ -56,7 +56,10 @@ class Process:
 def test_kill_9_loses_neither_fleet_nor_calls_nor_tokens(tmp_path):
     process = Process(tmp_path).wait()
     template = {"LaunchTemplateName": "solo", "Version": "2"}
+    solo = [{"Name": "tag:Name", "Values": ["solo-01"]}]
+    mate = boto(process.url, "ec2").describe_instances(Filters=solo)["Reservations"][0]["Instances"][0]
     launch = {"MinCount": 1, "MaxCount": 1, "LaunchTemplate": template, "ClientToken": "intent"}
+    launch["SubnetId"] = mate["SubnetId"]
     made = boto(process.url, "ec2").run_instances(**launch)["Instances"][0]["InstanceId"]
     victim = next(i for i in call("status", home=tmp_path)["instances"] if i["pool"] == "train")["instance_id"]
     boto(process.url, "autoscaling").enter_standby(

@@ -35,7 +35,7 @@ def test_status_json_has_exactly_what_the_contract_names(home):
         AutoScalingGroupName="train-asg", InstanceIds=[member.id], ShouldDecrementDesiredCapacity=False
     )
     made = home.ec2.run_instances(
-        MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateName": "solo"}, ClientToken="t"
+        MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateName": "solo"}, SubnetId=home.subnet(), ClientToken="t"
     )
     with pytest.raises(Exception):  # noqa: B017 - whatever botocore makes of it
         home.ec2.terminate_instances(InstanceIds=["i-00000000"])

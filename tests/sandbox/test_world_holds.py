@@ -76,7 +76,11 @@ def act(fleet: Fleet, what: str, which: int, number: int) -> None:
             getattr(fleet.ec2, f"{what}_instances")(InstanceIds=[one.id])
         case "run":
             fleet.ec2.run_instances(
-                MinCount=1, MaxCount=1, LaunchTemplate={"LaunchTemplateName": "solo"}, ClientToken=f"t{number}"
+                MinCount=1,
+                MaxCount=1,
+                LaunchTemplate={"LaunchTemplateName": "solo"},
+                SubnetId=fleet.subnet(),
+                ClientToken=f"t{number}",
             )
         case "desired":
             fleet.asg.set_desired_capacity(**name, DesiredCapacity=number % 10)

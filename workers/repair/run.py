@@ -48,9 +48,10 @@ class Run:
     @cached_property
     def launch_data(self) -> dict[str, Any]:
         """What the version of its launch template holds; a version never changes. Raises AwsTrouble."""
+        kept, at = self.facts.get("launch_from") or {}, self.instance
         answer = ask_aws(
             self.client("ec2").describe_launch_template_versions,
-            LaunchTemplateId=self.instance.template_id, Versions=[self.instance.template_version],
+            LaunchTemplateId=kept.get("template", at.template_id), Versions=[kept.get("version", at.template_version)],
         )  # fmt: skip
         if not answer["LaunchTemplateVersions"]:
             raise AwsTrouble("DescribeLaunchTemplateVersions tells nothing of the version")

@@ -12,25 +12,24 @@ from django.db.models import Count
 
 from healthboard.fleet.models import Instance
 from healthboard.repairs import zones
+from workers.repair import origin
 from workers.repair.look import ask_aws
 from workers.repair.run import Run
 
 
 def home(run: Run) -> dict[str, Any]:
     """The old machine's own place: {"zone", "request": what RunInstances takes}."""
-    old, zone = run.look.ec2, run.instance.zone
-    if old.get("SubnetId") or _interfaces(run):
-        return _place(run, zone, old.get("SubnetId"))
-    return {"zone": zone, "request": {"Placement": {"AvailabilityZone": zone}} if zone else {}}
+    old = origin.of(run)
+    return _place(run, old["zone"], old["subnet"])
 
 
-def _place(run: Run, zone: str, subnet: str | None) -> dict[str, Any]:
+def _place(run: Run, zone: str, subnet: str) -> dict[str, Any]:
     """EC2 takes no subnet beside network interfaces, also where these stand in the template: there the template's own
     are sent, each with a subnet, or nothing where each of them names its own."""
     interfaces = _interfaces(run)
     if not interfaces:
         return {"zone": zone, "request": {"SubnetId": subnet}}
-    if not subnet or all(_placed(one) for one in interfaces):
+    if all(_placed(one) for one in interfaces):
         return {"zone": zone, "request": {}}
     # all of them and whole: how EC2 would join a part with the template's is then no question
     sent = [one if _placed(one) else {**one, "SubnetId": subnet} for one in interfaces]
@@ -84,7 +83,7 @@ def _members(run: Run):
 def _others(run: Run, own: dict[str, Any]) -> list[dict[str, Any]]:
     """Places of the pool's other zones, those with most members first."""
     at = run.instance
-    if at.pool_id is None or at.placement_group or at.reservation_id or run.look.ec2.get("CapacityReservationId"):
+    if at.pool_id is None or origin.of(run)["tied"]:
         return []
     rows = _members(run).exclude(zone=own["zone"]).exclude(pk=at.pk)
     names = rows.values("zone").annotate(n=Count("pk")).order_by("-n", "zone").values_list("zone", flat=True)
@@ -95,7 +94,7 @@ def _others(run: Run, own: dict[str, Any]) -> list[dict[str, Any]]:
         mate = rows.filter(zone=zone).order_by("instance_id").values_list("instance_id", flat=True)[0]
         answer = ask_aws(run.client("ec2").describe_instances, Filters=[{"Name": "instance-id", "Values": [mate]}])
         item = next((i for r in answer["Reservations"] for i in r["Instances"]), {})
-        vpc = run.look.ec2.get("VpcId")
+        vpc = origin.of(run)["vpc"]
         if item.get("SubnetId") and (not vpc or item.get("VpcId") == vpc):
             found.append(_place(run, zone, item["SubnetId"]))
     return found

@@ -115,6 +115,7 @@ def _zone(world: World, data: dict[str, Any]) -> str:
     for subnet, zone in zones.items():
         if zone is None:
             raise AwsError("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist")
+    _one_network(world, data)
     if zones:
         return next(filter(None, zones.values()))
     zone = (data.get("Placement") or {}).get("AvailabilityZone")
@@ -123,6 +124,20 @@ def _zone(world: World, data: dict[str, Any]) -> str:
             raise AwsError("InvalidParameterValue", f"Invalid availability zone: [{zone}]")
         return zone
     return world.zones[world.count("zone") % len(world.zones)]
+
+
+def _one_network(world: World, data: dict[str, Any]) -> None:
+    """Security groups belong to the fleet's VPC: without a subnet, EC2 would go into the account's default VPC."""
+    outside = [] if data.get("SubnetId") or data.get("NetworkInterfaces") else [data.get("SecurityGroupIds")]
+    outside += [
+        one.get("Groups") for one in data.get("NetworkInterfaces") or ()
+        if not (one.get("SubnetId") or one.get("NetworkInterfaceId"))
+    ]  # fmt: skip
+    if groups := next(filter(None, outside), None):
+        subnet = "subnet-" + world.seeded("default subnet")[:17]
+        raise AwsError(
+            "InvalidParameter", f"Security group {groups[0]} and subnet {subnet} belong to different networks."
+        )
 
 
 def _reservation(world: World, data: dict[str, Any], type_: str, count: int) -> str | None:

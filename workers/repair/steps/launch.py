@@ -8,7 +8,7 @@ from typing import Any
 
 from healthboard.repairs import launches, lifecycle
 from healthboard.repairs.models import Launch
-from workers.repair import zones
+from workers.repair import origin, zones
 from workers.repair.results import Ask, Done, Result, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.steps.leave import _AGAIN, _UNDO, _choice
@@ -34,6 +34,8 @@ def launch(run: Run) -> Result:
     if open_ones and open_ones[-1].outcome == "ok" and run.facts.get("launched_id"):
         return _bind(run, run.facts["launched_id"])
     if "launch_request" not in run.facts:
+        if asked := origin.unknown(run):
+            return failed(run, asked)
         place, note = zones.first(run)
         run.remember(launch_home=zones.home(run), launch_note=note, **_frozen(run, 1, place))
     request = run.facts["launch_request"]
@@ -97,13 +99,10 @@ def _frozen(run: Run, number: int, place: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request(run: Run, number: int) -> dict:
-    tags = run.look.tags
+    old = origin.of(run)
     return {
-        "LaunchTemplate": {
-            "LaunchTemplateId": run.instance.template_id,
-            "Version": run.instance.template_version,
-        },
-        "InstanceType": run.instance.instance_type,
+        "LaunchTemplate": {"LaunchTemplateId": old["template"], "Version": old["version"]},
+        "InstanceType": old["type"],
         "MinCount": 1,
         "MaxCount": 1,
         "ClientToken": token_for(run.repair.pk, number),
@@ -111,7 +110,7 @@ def _request(run: Run, number: int) -> dict:
             {
                 "ResourceType": "instance",
                 "Tags": [
-                    {"Key": k, "Value": v} for k, v in sorted(tags.items())
+                    {"Key": k, "Value": v} for k, v in sorted(old["tags"].items())
                     if not k.startswith("aws:") and not k.startswith("healthboard:")
                 ] + [
                     {"Key": "healthboard:managed", "Value": "true"},

@@ -13,6 +13,7 @@ from healthboard.people.actors import WORKER
 from healthboard.policies.reading import BAD, GOOD
 from healthboard.policies.resolve import resolve
 from healthboard.repairs import launches
+from workers.repair import origin
 from workers.repair.look import AwsTrouble, ask_about, ask_aws
 from workers.repair.results import Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
@@ -172,7 +173,8 @@ def _no_reserved_room(run: Run) -> str | None:
 
 
 def keep(run: Run) -> Result:
-    """Keep what a drain, reboot or termination destroys. Missing output never holds a repair up."""
+    """Keep what a drain, reboot or termination destroys. Missing output never holds a repair up; where a replacement
+    would be started must be known."""
     from healthboard.fleet.evidence import freeze
 
     try:
@@ -196,6 +198,7 @@ def keep(run: Run) -> Result:
             },
         )  # fmt: skip
     group = run.look.group or {}
+    launches_itself = run.repair.action == "REPLACE" and run.repair.owner == "TEMPLATE"
     run.remember(
         boot_before=run.instance.boot_id,
         # of before the first step out of the group: a heavier action that follows a reboot finds it lowered
@@ -204,5 +207,6 @@ def keep(run: Run) -> Result:
         launch_time=str(run.look.ec2.get("LaunchTime", "")),
         purchase=run.instance.purchase,
         **({} if run.look.container else {"unregistered": True}),
+        **({"launch_from": origin.kept(run)} if launches_itself else {}),
     )
     return Done(note) if run.look.container or run.repair.action != "DRAIN" else Skip("not registered with ECS")
