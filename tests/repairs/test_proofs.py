@@ -47,10 +47,13 @@ def test_what_stands_against_a_replacement_in_a_group(db, drives):
     group.suspended = ["Launch"]
     assert "suspended" in said()
     group.suspended = []
-    group.refreshes = [
-        {"InstanceRefreshId": "r-1", "AutoScalingGroupName": group.id, "Status": "InProgress", "StartTime": 0.0}
-    ]
-    assert "instance refresh" in said()
+    refresh = {"InstanceRefreshId": "r-1", "AutoScalingGroupName": group.id, "StartTime": 0.0}
+    for state in ("Pending", "InProgress", "Baking", "Cancelling", "RollbackInProgress"):
+        group.refreshes = [{**refresh, "Status": state}]
+        assert "instance refresh" in said(), state
+    for state in ("Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful"):
+        group.refreshes = [{**refresh, "Status": state}]
+        assert said() is None, state
     group.refreshes = []
     set_member(group, machine.id, state="Standby")
     assert said() == "Somebody else put it into Standby"

@@ -83,5 +83,10 @@ def activities(reader: Reader, group: str, *, at_most: int = 100) -> list[dict[s
 def refreshes_running(reader: Reader, group: str) -> bool:
     """An instance refresh is under way, or about to be. Raises Blind."""
     answer = reader.call("describe_instance_refreshes", AutoScalingGroupName=group, MaxRecords=5)
+    return under_way(answer.get("InstanceRefreshes") or [])
+
+
+def under_way(refreshes: list[dict[str, Any]]) -> bool:
+    """Whether one of them is not in a state that AWS names as an end: one that is cancelled or rolled back still acts."""
     over = {"Successful", "Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful"}
-    return any(refresh.get("Status") not in over for refresh in answer.get("InstanceRefreshes") or [])
+    return any(refresh.get("Status") not in over for refresh in refreshes)

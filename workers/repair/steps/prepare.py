@@ -13,6 +13,7 @@ from healthboard.people.actors import WORKER
 from healthboard.policies.reading import BAD, GOOD
 from healthboard.policies.resolve import resolve
 from healthboard.repairs import launches
+from workers.collect.autoscaling import under_way
 from workers.repair import origin
 from workers.repair.look import AwsTrouble, ask_about, ask_aws
 from workers.repair.results import Done, End, Result, Skip, Undo, Wait
@@ -91,7 +92,7 @@ def _room_in_group(run: Run) -> str | None:
     name = group["AutoScalingGroupName"]
     suspended = {p["ProcessName"] for p in group.get("SuspendedProcesses", [])}
     refreshes = ask_aws(run.client("autoscaling").describe_instance_refreshes, AutoScalingGroupName=name)
-    if any(r["Status"] in ("Pending", "InProgress", "Baking") for r in refreshes["InstanceRefreshes"]):
+    if under_way(refreshes["InstanceRefreshes"]):
         return f"An instance refresh of {name} is under way: it would wait for, or end, a member in Standby"
     if look.lifecycle == "Standby" and not run.calls("EnterStandby") and not run.facts.get("inherited_standby"):
         return "Somebody else put it into Standby"
