@@ -184,6 +184,8 @@ def _keep_refusal(case_id: int, actor: Actor, kind: str, refusal: Refusal) -> No
         case = Case.objects.filter(pk=case_id).select_related("instance__account").first()
         if case is not None:
             lifecycle.audit(case, "case.refused", f"{kind[:20]} by {actor.name} refused: {refusal.message}", actor)
+            if isinstance(refusal, Changed) and case.instance_id:
+                record.look_again(case.instance_id)
 
 
 # --- carrying out -----------------------------------------------------------------------------------------------------
@@ -207,6 +209,9 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
     instance.refresh_from_db()
     seen = reread(instance)
     judged = judge(instance, seen)
+    if action != "DIAGNOSE" and (changes := evidence.moved(case, seen, judged)):
+        raise Changed("It changed since you saw it: it is read anew. Look again, then decide.", changes=changes,
+                      plan_version=case.plan_version, evidence_hash=case.evidence_hash)  # fmt: skip
     _possible(case, actor, action, judged)
     values = dict(seen.policy.values)
     words, waiting = _second_person(case, actor, kind, action, reason, values, seen.policy, allow)

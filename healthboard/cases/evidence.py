@@ -27,6 +27,26 @@ def evidence_hash(a: Assessment) -> str:
     )
 
 
+def moved(case: Case, seen: Reread, judged: Judgement) -> list[str]:
+    """In words, what this reading says otherwise than the case and its plan, which people were shown.
+
+    Nothing where it reads good or cannot be read: that renews no case, and a repair asks for it before it changes
+    anything.
+    """
+    a, found = seen.assessment, []
+    if a.verdict not in BAD:
+        return found
+    if evidence_hash(a) != case.evidence_hash:
+        found.append(f"the evidence reads {a.verdict} now: {', '.join(a.codes)}")
+    if judged.dead_host != bool(case.plan.get("dead_host")):
+        found.append(f"its work {'cannot be drained any more' if judged.dead_host else 'can be drained again'}")
+    if judged.watch != bool(case.plan.get("watch")):
+        found.append(
+            f"its group {'replaces it by itself' if judged.watch else 'does not replace it by itself any more'}"
+        )
+    return found
+
+
 def keep(case: Case, seen: Reread, judged: Judgement) -> None:
     """Append what was read, under which policies and circumstances, and what came of it."""
     inputs = freeze(seen.events, seen.readings, seen.context, thresholds=seen.thresholds, now=seen.at)

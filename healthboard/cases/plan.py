@@ -59,6 +59,7 @@ def build(instance: Instance, judged: Judgement, values: dict[str, Any], action:
         "if_nobody_answers": if_nobody_answers(instance, judged),
         "minutes": minutes(steps),
         "choices": choices(instance, judged),
+        "watch": judged.watch, "dead_host": judged.dead_host,
     }  # fmt: skip
     if steps and action not in budget.FREE and (when := opening.kept(values)):
         plan["when"] = when
@@ -78,6 +79,7 @@ def material(plan: dict[str, Any]) -> str:
             "action": plan.get("action"), "owner": plan.get("owner"), "steps": [s["name"] for s in plan.get("steps", [])],
             "blockers": plan.get("blockers"), "room": (plan.get("replacement") or {}).get("room"),
             "standalone": sorted(t["workload"] for t in plan.get("tasks", []) if t["protected"]),
+            "watch": bool(plan.get("watch")), "dead_host": bool(plan.get("dead_host")),
         }
     )  # fmt: skip
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import Group
 
+from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.cases import answers, lifecycle
 from healthboard.cases.models import Case, Decision
+from healthboard.fleet.models import HealthEvent, Instance, Pool
 from healthboard.people.actors import POLICY
 from healthboard.refusals import AlreadyDecided, Changed, Closed, Held, Invalid, NotAllowed, NotFound
 from healthboard.repairs import brakes
@@ -90,6 +92,47 @@ def test_a_changed_plan_or_other_evidence_is_refused_with_what_changed(time, ope
     error = refused(case, by=operator, error=Changed, status=409, **shown)
     assert any("XID_74" in what for what in error.details["changes"])
     assert error.details["plan_version"] > shown["plan_version"]
+
+
+def test_what_no_reading_has_shown_yet_is_not_carried_out(time, operator, approver, django_capture_on_commit_callbacks):
+    scene.policy(approvals=2)
+    case = scene.asked()
+    decided(case, by=operator)
+    time.turn(5)
+    scene.shows(case.instance, "XID_74", 1)
+    with django_capture_on_commit_callbacks(execute=True):
+        error = refused(case, by=approver, error=Changed, status=409)
+    assert "XID_74" in error.details["changes"][0]
+    due = Instance.objects.get(pk=case.instance_id).evaluate_next_at
+    assert due <= clock.now(), "it is read anew at once, so that to look again shows it"
+    scene.read(case.instance)
+    assert decided(case, by=operator).outcome == "PENDING", "both look at what it reads now"
+    assert decided(case, by=approver).repair is not None
+
+
+def test_what_reads_good_now_is_left_to_the_repair(time, operator):
+    case = scene.asked()
+    HealthEvent.objects.all().delete()
+    assert decided(case, by=operator).repair is not None
+
+
+def test_a_machine_that_its_group_was_said_to_replace_is_not_replaced_by_us(time, operator):
+    """Nor are its tasks counted as gone: the evidence reads as before, what would be done does not."""
+    scene.policy(mode_hardware="ask")
+    scene.acting()
+    on = factories.instance(factories.pool("train", "GROUP"))
+    factories.reading(on, "EC2_SYSTEM", "IMPAIRED", since=factories.ago(300))
+    case = scene.read(on)
+    assert case.plan["watch"] and case.state == "WAITING"
+    Pool.objects.update(suspended=["ReplaceUnhealthy"])
+    error = refused(case, by=operator, error=Changed, status=409)
+    assert error.details["changes"] == [
+        "its work cannot be drained any more", "its group does not replace it by itself any more",
+    ]  # fmt: skip
+    scene.read(on)
+    decided(case, by=operator)
+    repair = Repair.objects.get()
+    assert repair.allowed == ["dead_host"] and not repair.facts.get("watch")
 
 
 def test_a_new_plan_on_the_same_evidence_is_refused(time, operator):
