@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Case, F, Q, QuerySet, When, Window
+from django.db.models.functions import RowNumber
 
-from healthboard.diagnosis import names
-from healthboard.diagnosis.signals import Context, Event, Reading, Thresholds
+from healthboard.diagnosis import catalogue, names
+from healthboard.diagnosis.signals import Context, Event, Reading, Thresholds, Verdict
 from healthboard.fleet import condemned, heads
 from healthboard.fleet.models import Gpu, Head, HealthEvent, Instance, Interval, Source
 
@@ -19,8 +21,13 @@ LEAST = timedelta(days=3)
 MOST = timedelta(days=14)
 #: how long a reading that ended is still told
 ENDED = timedelta(hours=24)
+#: the newest that are read …
 EVENTS = 2000
 INTERVALS = 500
+#: … and where there are more, of the newest so many rows the last of each kind, so that what is told all the time
+#: (a counter that flaps, an application that crashes again and again) pushes nothing else out
+LOOKED_THROUGH = 20_000
+OF_EACH = 20
 
 
 def load(instance: Instance, *, now: datetime) -> tuple[list[Event], list[Reading], Context]:
@@ -60,7 +67,13 @@ def _events(instance: Instance, now: datetime) -> list[Event]:
     if instance.booted_at:
         since = min(since, max(instance.booted_at - timedelta(minutes=1), now - MOST))
     rows = HealthEvent.objects.filter(instance=instance, backlog=False, last_at__gte=since, received_at__lte=now)
-    rows = sorted(rows.order_by("-last_at", "-pk")[:EVENTS], key=lambda row: (row.at, row.pk))
+    found = list(rows.order_by("-last_at", "-pk")[:EVENTS])
+    if len(found) == EVENTS:
+        # of too many kinds those that may be a failure of the hardware
+        grave = Case(When(code__in=_light(), then=1), default=0)
+        kinds = _last_of_each(rows, "last_at", "code", "gpu", "source").order_by(grave, "-last_at", "-pk")
+        found += HealthEvent.objects.filter(pk__in=list(kinds.values_list("pk", flat=True)[:EVENTS]))
+    rows = sorted({row.pk: row for row in found}.values(), key=lambda row: (row.at, row.pk))
     return [
         Event(
             at=row.at,
@@ -81,12 +94,10 @@ def _events(instance: Instance, now: datetime) -> list[Event]:
 
 def _readings(instance: Instance, now: datetime) -> list[Reading]:
     by_pk = {head.pk: head for head in Head.objects.filter(instance=instance)}
-    wanted = Q(until=None) | Q(until__gte=now - ENDED)
-    rows = Interval.objects.filter(wanted, instance=instance, since__lte=now).order_by("-since", "-pk")[:INTERVALS]
     found: list[Reading] = []
     runs: dict[tuple, tuple[int, int]] = {}  # key -> (place in `found`, the round that would continue it)
     told: dict[int, set[str]] = {}  # head -> the sources that it carries
-    for row in sorted(rows, key=lambda row: (row.since, row.pk)):
+    for row in sorted(_intervals(instance, now), key=lambda row: (row.since, row.pk)):
         head = by_pk[row.head_id]
         reading, after = _reading(instance, row, head, now)
         if row.until is None:
@@ -102,6 +113,32 @@ def _readings(instance: Instance, now: datetime) -> list[Reading]:
             found.append(reading)
         runs[key] = (place, after)
     return found + _open_gaps(instance, by_pk.values(), told, now)
+
+
+def _intervals(instance: Instance, now: datetime) -> list[Interval]:
+    """Every open one, of which there are no more than a round of each channel tells; and the newest of those that ended."""
+    rows = Interval.objects.filter(instance=instance, since__lte=now)
+    ended = rows.filter(until__gte=now - ENDED)
+    wanted = rows.filter(Q(until=None) | Q(until__gte=now - ENDED))
+    found = list(wanted.order_by(F("until").desc(nulls_first=True), "-pk")[:INTERVALS])
+    if len(found) == INTERVALS:
+        kinds = _last_of_each(ended, "until", "head", "source", "name", "gpu").order_by("-until", "-pk")
+        found += rows.filter(Q(until=None) | Q(pk__in=list(kinds.values_list("pk", flat=True)[:INTERVALS])))
+    return list({row.pk: row for row in found}.values())
+
+
+def _last_of_each(rows: QuerySet[Any], at: str, *kind: str) -> QuerySet[Any]:
+    """The newest `OF_EACH` of each kind, by a time: of the newest `LOOKED_THROUGH` rows, found by the index."""
+    edge = rows.order_by(f"-{at}").values_list(at, flat=True)[LOOKED_THROUGH : LOOKED_THROUGH + 1]
+    newest = rows.filter(**{f"{at}__gte": first}) if (first := next(iter(edge), None)) else rows
+    by_age = [F(at).desc(), F("pk").desc()]
+    return newest.annotate(place=Window(RowNumber(), list(kind), by_age)).filter(place__lte=OF_EACH)
+
+
+@cache
+def _light() -> list[str]:
+    """Codes that by themselves are no failure of the hardware."""
+    return [entry.code for entry in catalogue.load() if entry.verdict not in (Verdict.HARDWARE, Verdict.AMBIGUOUS)]
 
 
 def _longest(head: Head) -> timedelta:
