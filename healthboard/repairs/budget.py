@@ -100,11 +100,17 @@ def _usage(
             others.append(instance_id)
         else:
             serving += 1
-    if pool.kind == Pool.Kind.GROUP and pool.desired is not None:
-        size = pool.desired + sum(1 for _, facts in under_repair if facts.get("decremented"))
-    else:
-        size = registered
+    size = _size(pool, registered, [facts for _, facts in under_repair])
     return Usage(size, allowed_out(size, values), (*ours, *away), tuple(others), serving)
+
+
+def _size(pool: Pool, registered: int, facts: list[dict[str, Any]]) -> int:
+    """The group's desired capacity, with the places that repairs took off it to step aside: no more than it was before
+    them, for a round of collecting may show the number from before or after. Without a group, the registered instances."""
+    if pool.kind != Pool.Kind.GROUP or pool.desired is None:
+        return registered
+    before = [told.get("desired_before") or 0 for told in facts if told.get("decremented")]
+    return max(pool.desired, min(pool.desired + len(before), max(before, default=0)))
 
 
 def take(repair: Repair, values: dict[str, Any]) -> str | None:

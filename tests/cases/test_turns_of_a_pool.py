@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from healthboard import clock
-from healthboard.repairs import lifecycle
+from healthboard.repairs import budget, lifecycle
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import State
 from tests import factories
@@ -45,6 +45,27 @@ def pool(time):
         lifecycle.settle(held, wait=timedelta(minutes=1), why=why)
     assert lifecycle.due() == []
     return home, runs, waits
+
+
+@pytest.mark.parametrize(
+    ("desired", "before", "size"),
+    [
+        (9, [9], 9),  # about to step aside, and stepped aside where no round has told it yet
+        (8, [9], 9),  # a round has told it
+        (9, [9, 8], 9),  # the second's is not told yet
+        (7, [9, 8], 9),
+        (5, [9], 6),  # somebody else made the group smaller meanwhile
+        (12, [9], 12),
+        (9, [None], 9),  # as long as it has not asked to step aside
+    ],
+)
+def test_a_place_taken_off_to_step_aside_counts_on_and_never_makes_the_pool_larger_than_it_was(desired, before, size):
+    home = factories.pool("train", desired=desired)
+    for one in before:
+        told = {} if one is None else {"desired_before": one}
+        factories.repair(scene.machine(home), action="REBOOT", facts={"decremented": True, **told})
+    scheduled(home)
+    assert budget.usage(home, {}).size == size
 
 
 @pytest.mark.parametrize("end", ["finish", "put_off", "ask"])

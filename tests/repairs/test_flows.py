@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from healthboard.fleet.models import Gpu, NodeRequest
+from healthboard.fleet.models import Gpu, NodeRequest, Pool
+from healthboard.repairs import budget
 from healthboard.repairs.models import Call, Occupancy
 from tests.repairs.driver import person
 
@@ -89,11 +90,14 @@ def test_what_its_group_replaces_by_itself_is_drained_and_watched(train):
 
 def test_a_group_member_is_rebooted_aside_and_comes_back(train):
     machine = train.machine("train")
-    boot = machine.boot_id
+    boot, home, sizes = machine.boot_id, Pool.objects.get(name="train"), []
+    train.hands.append(lambda: home.refresh_from_db() or sizes.append((home.desired, budget.usage(home, {}).size)))
     train.inject(machine, "XID_95", 1)
     train.until(lambda: train.calls(machine)["RebootInstances"], 120)
     assert train.group().desired == 2
     repair = train.repaired(machine)
+    assert (2, 3) in sizes and all(3 >= size >= desired for desired, size in sizes), sizes
+    assert not repair.facts["decremented"]
     assert (repair.state, repair.outcome) == ("SUCCEEDED", "REBOOTED")
     assert machine.boot_id != boot
     assert train.calls(machine) == {DRAIN: 2, "EnterStandby": 1, "RebootInstances": 1, "ExitStandby": 1}

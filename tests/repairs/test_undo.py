@@ -49,6 +49,7 @@ def test_stopped_at_a_step_everything_is_as_before(db, drives, code, pool, step)
     ask_stop(drive.repair(machine).pk, actor=person("operator"))
     repair = drive.repaired(machine)
     assert repair.state == "CANCELLED", drive.said()
+    assert not repair.facts.get("decremented"), "its place is back"
     assert not drive.calls(machine)["TerminateInstances"] and not drive.calls(machine)["RebootInstances"]
     drive.until(lambda: all(i.state != "shutting-down" for i in drive.fleet.world.instances.values()), 30)
     restored(drive, machine, pool)

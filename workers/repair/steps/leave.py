@@ -114,8 +114,7 @@ def raise_desired(run: Run) -> Result:
     sends that same number.
     """
     if not _lowered(run):
-        run.remember(decremented=False)
-        return Done("in Standby; the group starts the replacement")
+        return _raised(run, "in Standby; the group starts the replacement")
     group, ours = run.look.group, run.calls("SetDesiredCapacity")
     now = group["DesiredCapacity"]
     target = ours[-1].request["DesiredCapacity"] if ours else now + 1
@@ -138,8 +137,14 @@ def raise_desired(run: Run) -> Result:
     return _after(outcome, answer, "Auto Scaling")
 
 
+def in_group_again(run: Run) -> None:
+    """Its place, which stepping aside may have taken off desired capacity, is back."""
+    if run.facts.get("decremented"):
+        run.remember(decremented=False)
+
+
 def _raised(run: Run, note: str) -> Done:
-    run.remember(decremented=False)
+    in_group_again(run)
     return Done(note)
 
 

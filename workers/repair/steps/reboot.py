@@ -11,7 +11,17 @@ from healthboard.policies.reading import BAD, GOOD
 from healthboard.repairs.budget import FREE
 from workers.repair.results import Ask, Climb, Done, Result, Skip, Wait
 from workers.repair.run import PASSING, Run
-from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _after, _choice, _state, heard_again, still_empty
+from workers.repair.steps.leave import (
+    _AGAIN,
+    _UNDO,
+    TRIES,
+    _after,
+    _choice,
+    _state,
+    heard_again,
+    in_group_again,
+    still_empty,
+)
 from workers.repair.steps.prepare import still_bad
 
 #: what EC2 and ECS may say of a machine that is still coming up: not that the fault is back, unless it stays so
@@ -147,6 +157,7 @@ def rejoin(run: Run) -> Result:
     """ExitStandby raises desired capacity by the one that stepping aside had lowered it."""
     look, ours = run.look, run.calls("ExitStandby")
     if look.lifecycle == "InService":
+        in_group_again(run)
         return Done("in service in its group")
     if look.group is None or not look.lifecycle:
         return Ask("It is no longer a member of its group.", (_AGAIN,))

@@ -9,7 +9,7 @@ from healthboard.repairs import lifecycle
 from workers.repair.look import Look, ask_aws, look_at
 from workers.repair.results import Ask, Done, Result, Skip, Wait
 from workers.repair.run import Run
-from workers.repair.steps.leave import _AGAIN, TRIES, _after, _choice, _state, heard_again
+from workers.repair.steps.leave import _AGAIN, TRIES, _after, _choice, _state, heard_again, in_group_again
 from workers.repair.steps.replace import ended, launched_by_group
 
 REMOVE = "TerminateInstanceInAutoScalingGroup"
@@ -22,6 +22,8 @@ def undo_standby(run: Run) -> Result:
     ours = run.calls("ExitStandby")
     if look.lifecycle == "InService" and not look.gone and not ours and run.settling(entered):
         return Wait(3, "whether it enters Standby shows in a moment")
+    if look.lifecycle == "InService" and entered:
+        in_group_again(run)
     if look.gone or not entered or look.lifecycle in ("InService", ""):
         return Skip("it is not in Standby because of us")
     if look.lifecycle.startswith("Pending") or look.lifecycle == "EnteringStandby" or run.settling(ours):
