@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from healthboard import clock
 from healthboard.cases import evidence, groups, lifecycle, telling
@@ -231,7 +233,10 @@ def _carry_out(case: Case, actor: Actor, kind: str, action: str, reason: str, al
         insisted=case.by_hand and case.verdict not in BAD, words=words,
     )  # fmt: skip
     evidence.keep(case, seen, judged)
-    decision = _record(case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version)
+    decision = _record(
+        case, actor, kind, action, reason, outcome="DONE", repair=repair, version=seen.policy.version,
+        allow=sorted(allow),
+    )  # fmt: skip
     case.decisions.filter(outcome="PENDING").update(outcome="DONE")
     lifecycle.move(case, State.DECIDED, actor, f"{action} {decision.get_kind_display()} by {actor.name}")
     lifecycle.write(case, expires_at=None, why_waiting="", plan={**plan, "changed": case.plan.get("changed", [])})
@@ -265,12 +270,7 @@ def _second_person(
     group = values.get("approver_group") or ""
     if action == "DIAGNOSE":
         needed, group = 1, ""
-    pending = list(
-        case.decisions.filter(
-            outcome="PENDING", action=action, plan_version=case.plan_version, evidence_hash=case.evidence_hash,
-            allow=sorted(allow),
-        )
-    )  # fmt: skip
+    pending = list(_same(case, action, allow))
     others = {d.user_id for d in pending}
     if needed > 1 and actor.user.pk in others:
         raise AlreadyDecided("You have approved this already: another person must, too.")
@@ -293,6 +293,14 @@ def _second_person(
     first = f", {' and '.join(sorted(allow)).replace('_', ' ')}" if allow else ""
     lifecycle.write(case, why_waiting=f"{len(others) + 1} of {needed} people have approved {action}{first}")
     return words, decision
+
+
+def _same(case: Case, action: str, allow: Iterable[str]) -> QuerySet[Decision]:
+    """What waits for more people to say just this of the case as it stands."""
+    return case.decisions.filter(
+        outcome="PENDING", action=action, plan_version=case.plan_version, evidence_hash=case.evidence_hash,
+        allow=sorted(allow),
+    )  # fmt: skip
 
 
 def _token(actor: Actor) -> int | None:
@@ -318,11 +326,18 @@ def _record(
             subject=f"{case.title}: {action_words(action).lower() + ', ' if action else ''}"
             f"{decision.get_kind_display()} by {actor.name}",
         )  # fmt: skip
-    if kind in ("dismiss", "override"):  # any denial wins
-        case.decisions.filter(outcome="PENDING").exclude(pk=decision.pk).update(
-            outcome="REFUSED", outcome_why=f"{actor.name} decided otherwise"
-        )
+    if kind in ("dismiss", "override") or repair:
+        _refuse_others(case, decision)
     return decision
+
+
+def _refuse_others(case: Case, decision: Decision) -> None:
+    """Any denial wins, and so does what is carried out: of what waits for more people only what says the same goes on."""
+    same = _same(case, decision.action, decision.allow).values("pk")
+    others = case.decisions.filter(outcome="PENDING").exclude(pk=decision.pk).exclude(pk__in=same)
+    older = others.exclude(plan_version=case.plan_version, evidence_hash=case.evidence_hash)
+    older.update(outcome="REFUSED", outcome_why="the plan changed after it")
+    others.update(outcome="REFUSED", outcome_why=f"{decision.actor} decided otherwise")
 
 
 def _undone(decision: Decision, actor: Actor) -> None:
