@@ -33,7 +33,7 @@ READER = _both(WHO, _READING)
 #: a repair looks for itself before every step
 LOOKING = _of(
     ec2="""DescribeInstances DescribeInstanceAttribute DescribeLaunchTemplateVersions DescribeCapacityReservations
-        GetConsoleOutput""",
+        DescribeSpotInstanceRequests GetConsoleOutput""",
     ecs="""ListContainerInstances ListTasks DescribeClusters DescribeContainerInstances DescribeServices DescribeTasks
         DescribeTaskDefinition GetTaskProtection""",
     autoscaling="""DescribeAutoScalingGroups DescribeAutoScalingInstances DescribeScalingActivities

@@ -53,6 +53,7 @@ class Instance(Entity):
     client_token: str = ""
     protected: bool = False
     market: str | None = None  # "spot" or None
+    spot: dict[str, Any] = field(default_factory=dict)  # its request: {"id", "persistent", "cancelled"}
     reservation: str | None = None
     operator: str | None = None  # who manages it for us, e.g. ecs.amazonaws.com
     host: int = 0

@@ -33,6 +33,7 @@ OPTIONAL = {
     ),
     "DescribeTasks": ("group", "stoppingAt", "desiredStatus", "containerInstanceArn"),
     "DescribeServices": ("runningCount", "desiredCount"),
+    "DescribeSpotInstanceRequests": ("Type", "State"),
     "DescribeTaskDefinition": ("containerDefinitions",),
 }  # fmt: skip
 

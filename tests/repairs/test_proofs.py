@@ -199,6 +199,53 @@ def test_what_aws_does_not_tell_is_no_room_and_no_want_of_it(db, drives):
         said()
 
 
+def test_a_spot_instance_whose_request_persists_is_not_replaced(db, drives):
+    """Its end would bring another one by itself, beside the replacement."""
+    drive = drives("solo=template:2")
+    machine = drive.machine("solo")
+    machine.market, machine.spot = "spot", {"id": "sir-00c0ffee", "persistent": True, "cancelled": False}
+    drive.one_pass()
+    drive.inject(machine, "XID_79", 0)
+    drive.at_step(machine, "room")
+    drive.working = False
+    requests = "DescribeSpotInstanceRequests"
+
+    def said() -> str:
+        found = prepare.room(Run(drive.repair(machine)))
+        return getattr(found, "why", "") or getattr(found, "note", "")
+
+    assert "request sir-00c0ffee is persistent" in said() and "Cancel the request" in said()
+    for rule, word in (
+        ({"operation": "DescribeInstances", "fields": ["SpotInstanceRequestId"]}, "does not tell its Spot request"),
+        ({"operation": "DescribeLaunchTemplateVersions", "fields": ["LaunchTemplateData"]}, "what the version holds"),
+        ({"operation": requests, "fields": ["Type"]}, "whether its request is persistent"),
+        ({"operation": requests, "fields": ["State"]}, "whether its request is persistent"),
+        ({"operation": requests, "do": "empty"}, "whether its request is persistent"),
+        ({"operation": requests, "do": "error", "code": "RequestLimitExceeded"}, "RequestLimitExceeded"),
+    ):
+        drive.rules({"do": "fields", "times": 1, **rule})
+        with pytest.raises(AwsTrouble, match=word):
+            said()
+    for code, word in (
+        ("UnauthorizedOperation", "is not allowed"), ("InvalidSpotInstanceRequestID.NotFound", "does not know its Spot"),
+    ):  # fmt: skip
+        drive.rules({"operation": requests, "do": "error", "code": code, "times": 1})
+        assert word in said()
+    drive.fleet.ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=["sir-00c0ffee"])
+    assert said() == "nothing forbids it", "a cancelled request starts no other"
+    machine.spot = {**machine.spot, "persistent": False, "cancelled": False}
+    assert said() == "nothing forbids it"
+    template = drive.fleet.world.templates[machine.template]
+    asked = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "persistent"}}
+    data = template.versions[machine.template_version]
+    template.versions = {**template.versions, machine.template_version: {**data, "InstanceMarketOptions": asked}}
+    assert "makes persistent Spot requests" in said(), "its replacement's request would persist"
+    drive.working = True
+    repair = drive.repaired(machine)
+    assert (repair.state, repair.outcome) == ("FAILED", "NO_ROOM"), drive.said()
+    assert not drive.calls(machine.id)
+
+
 def test_our_surplus_launch_is_not_ended_while_tasks_may_run_on_it(db, drives):
     drive = drives("solo=template:2")
     machine = drive.machine("solo")

@@ -287,6 +287,41 @@ def test_no_subnet_goes_beside_network_interfaces_whoever_names_them(fleet):
     assert code_of(lambda: launch(fleet, "g", NetworkInterfaces=[{**subnet}])) == "InvalidParameterValue", "which card?"
 
 
+def test_a_persistent_spot_request_starts_another_until_it_is_cancelled(fleet):
+    def spot(token: str, **options) -> dict:
+        return launch(fleet, token, InstanceMarketOptions={"MarketType": "spot", "SpotOptions": options})
+
+    def told(made: dict) -> tuple:
+        ids = [made["SpotInstanceRequestId"]]
+        one = fleet.ec2.describe_spot_instance_requests(SpotInstanceRequestIds=ids)["SpotInstanceRequests"][0]
+        return one["Type"], one["State"], one["InstanceId"]
+
+    def ended(made: dict) -> set[str]:
+        """The instances that are there in its stead once it has ended."""
+        before = {*fleet.world.instances}
+        fleet.ec2.terminate_instances(InstanceIds=[made["InstanceId"]])
+        fleet.advance(8)
+        assert fleet.world.instances[made["InstanceId"]].state == "terminated"
+        return {*fleet.world.instances} - before
+
+    assert "SpotInstanceRequestId" not in launch(fleet, "a")
+    assert code_of(lambda: spot("b", SpotInstanceType="persistent")) == "InvalidParameterCombination"
+    once = spot("c", SpotInstanceType="one-time")
+    lasting = spot("d", SpotInstanceType="persistent", InstanceInterruptionBehavior="stop")
+    assert told(once) == ("one-time", "active", once["InstanceId"]) and once["InstanceLifecycle"] == "spot"
+    assert told(lasting) == ("persistent", "active", lasting["InstanceId"])
+    assert not ended(once) and told(once)[1] == "closed"
+    (again,) = ended(lasting)
+    assert told(lasting) == ("persistent", "active", again), "the same request"
+    fleet.ec2.cancel_spot_instance_requests(SpotInstanceRequestIds=[lasting["SpotInstanceRequestId"]])
+    assert told(lasting) == ("persistent", "cancelled", again)
+    assert fleet.world.instances[again].state in ("pending", "running"), "its instance is left alone"
+    assert not ended({"InstanceId": again})
+    unknown = ["sir-0"]
+    refused = code_of(lambda: fleet.ec2.describe_spot_instance_requests(SpotInstanceRequestIds=unknown))
+    assert refused == "InvalidSpotInstanceRequestID.NotFound"
+
+
 def test_without_a_subnet_ec2_goes_into_the_default_vpc_where_the_fleets_security_groups_are_not(fleet):
     data = fleet.world.template_named("solo").versions["2"]
     assert code_of(lambda: launch(fleet, "a", "")) == "InvalidParameter"

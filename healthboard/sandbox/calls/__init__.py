@@ -17,6 +17,7 @@ from healthboard.sandbox.calls import (
     ec2_make,
     ec2_read,
     ec2_run,
+    ec2_spot,
     ecs_change,
     ecs_instances,
     ecs_make,
@@ -30,7 +31,7 @@ from healthboard.sandbox.world import World
 
 Handler = Callable[[World, dict[str, Any]], dict[str, Any]]
 MODULES = {
-    "ec2": (ec2_instances, ec2_read, ec2_run, ec2_change, ec2_make),
+    "ec2": (ec2_instances, ec2_read, ec2_run, ec2_change, ec2_make, ec2_spot),
     "ecs": (ecs_read, ecs_instances, ecs_tasks, ecs_change, ecs_make),
     "autoscaling": (autoscaling_read, autoscaling_change, autoscaling_make),
     "sts": (sts,),

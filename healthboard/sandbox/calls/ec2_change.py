@@ -69,7 +69,7 @@ def stop_instances(world: World, p: dict[str, Any]) -> dict[str, Any]:
     rows = pick(world, p["InstanceIds"])
     _not_managed(rows)
     _expect(rows, ("pending", "running", "stopping", "stopped"), "stopped")
-    if any(i.market == "spot" for i in rows):
+    if any(i.market == "spot" and not i.spot.get("persistent") for i in rows):
         raise AwsError("UnsupportedOperation", "A one-time Spot Instance cannot be stopped.")
     _dry(p)
     before = {i.id: i.state for i in rows}

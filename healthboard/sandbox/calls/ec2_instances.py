@@ -86,6 +86,7 @@ def describe(world: World, i: Instance) -> dict[str, Any]:
         "ClientToken": i.client_token,
         "AmiLaunchIndex": 0,
         "InstanceLifecycle": i.market,
+        "SpotInstanceRequestId": i.spot.get("id"),
         "CapacityReservationId": i.reservation,
         "Monitoring": {"State": "disabled"},
         "MetadataOptions": {"State": "applied", "HttpTokens": "required", "HttpPutResponseHopLimit": 1},

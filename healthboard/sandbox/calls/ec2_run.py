@@ -44,13 +44,11 @@ def run_instances(world: World, p: dict[str, Any]) -> dict[str, Any]:
         raise AwsError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
     if reservation is None and short_of(world, type_, zone):
         raise AwsError("InsufficientInstanceCapacity", shortage_text(world, type_, zone))
-    market = (data.get("InstanceMarketOptions") or {}).get("MarketType")
     made = [
         launch(
             world, type_=type_, zone=zone, image=data["ImageId"], tags=_tags(p, data), template=template,
             version=version, data=data.get("UserData", ""), client_token=token,
-            protected=bool(data.get("DisableApiTermination")), market="spot" if market == "spot" else None,
-            reservation=reservation,
+            protected=bool(data.get("DisableApiTermination")), reservation=reservation, **_market(world, data),
         )
         for _ in range(high)
     ]  # fmt: skip
@@ -138,6 +136,22 @@ def _one_network(world: World, data: dict[str, Any]) -> None:
         raise AwsError(
             "InvalidParameter", f"Security group {groups[0]} and subnet {subnet} belong to different networks."
         )
+
+
+def _market(world: World, data: dict[str, Any]) -> dict[str, Any]:
+    """As what it is bought: a Spot instance is started by a request of its own, which persists where the launch says so."""
+    options = data.get("InstanceMarketOptions") or {}
+    if options.get("MarketType") != "spot":
+        return {}
+    spot = options.get("SpotOptions") or {}
+    persistent = spot.get("SpotInstanceType") == "persistent"
+    if persistent and spot.get("InstanceInterruptionBehavior") not in ("stop", "hibernate"):
+        raise AwsError(
+            "InvalidParameterCombination",
+            "Persistent Spot requests are only supported with the interruption behavior stop or hibernate.",
+        )
+    request = "sir-" + world.seeded("spot request", world.count("spot request"))[:8]
+    return {"market": "spot", "spot": {"id": request, "persistent": persistent, "cancelled": False}}
 
 
 def _reservation(world: World, data: dict[str, Any], type_: str, count: int) -> str | None:

@@ -6,14 +6,14 @@ from healthboard.sandbox.entities import Instance
 from healthboard.sandbox.health import flags
 from healthboard.sandbox.injure import after_reboot, faults_of
 from healthboard.sandbox.kernel import say
-from healthboard.sandbox.launch import GONE_S, REGISTER_S, boot
+from healthboard.sandbox.launch import GONE_S, REGISTER_S, boot, launch
 from healthboard.sandbox.ticks.agents import host_terminated
 from healthboard.sandbox.world import World
 
 
 def tick(world: World) -> None:
     now = world.now()
-    for instance in world.instances.values():
+    for instance in list(world.instances.values()):
         if instance.until is not None and now >= instance.until:
             _move(world, instance)
         elif instance.reboot_until is not None and now >= instance.reboot_until:
@@ -34,6 +34,17 @@ def _move(world: World, instance: Instance) -> None:
         instance.state = "terminated"
         instance.gone_at = world.after(GONE_S)
         host_terminated(world, instance)
+        if instance.spot.get("persistent") and not instance.spot["cancelled"]:
+            _started_again(world, instance)
+
+
+def _started_again(world: World, instance: Instance) -> None:
+    """A persistent Spot request is open again once its instance ended, whoever ended it, and starts the next one."""
+    launch(
+        world, type_=instance.type, zone=instance.zone, image=instance.image, tags={},
+        template=world.templates.get(instance.template or ""), version=instance.template_version,
+        data=instance.user_data, market="spot", spot=instance.spot,
+    )  # fmt: skip
 
 
 def begin_reboot(world: World, instance: Instance) -> None:

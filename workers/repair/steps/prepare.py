@@ -14,7 +14,7 @@ from healthboard.policies.reading import BAD, GOOD
 from healthboard.policies.resolve import resolve
 from healthboard.repairs import launches
 from workers.collect.autoscaling import under_way
-from workers.repair import origin
+from workers.repair import origin, spot
 from workers.repair.look import AwsTrouble, ask_about, ask_aws
 from workers.repair.results import Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
@@ -123,6 +123,8 @@ def _room_outside(run: Run) -> str | None:
             raise AwsTrouble("DescribeLaunchTemplateVersions tells nothing of the version")
         if answer is None:
             return f"Version {run.instance.template_version} of its launch template no longer exists"
+        if again := spot.starts_another(run, answer["LaunchTemplateVersions"][0].get("LaunchTemplateData")):
+            return again
         at = run.instance
         return _failed_version(run, at.template_id, at.template_version) or _no_reserved_room(run)
     return None
