@@ -7,8 +7,6 @@ from typing import Any
 
 from healthboard import words
 from healthboard.people import access
-from healthboard.policies import matching
-from healthboard.policies.reading import workloads_of
 from healthboard.repairs import opening
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import State
@@ -81,7 +79,7 @@ def said(row: Repair, choice: str) -> str:
 
 def editors(repair: Repair) -> set[int]:
     """Who last edited the policies in force: those that it was decided under, and those that match now."""
-    found = matching.settings_for(repair.instance, workloads_of(repair.instance)).versions
+    found = opening.in_force(repair).versions
     return {v.saved_by_id for v in (*found, repair.policy_version) if v is not None and v.saved_by_id}
 
 

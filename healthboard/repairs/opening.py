@@ -15,8 +15,8 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from healthboard import clock
 from healthboard.fleet.models import Instance, Workload
 from healthboard.policies import careful, windows
-from healthboard.policies.matching import settings_for
-from healthboard.policies.reading import workloads_of
+from healthboard.policies.matching import Resolved, settings_for
+from healthboard.policies.reading import treated_as, workloads_of
 from healthboard.policies.windows import Closed
 from healthboard.repairs.models import WORKLOAD, Call, Repair
 from healthboard.repairs.states import OPEN
@@ -76,10 +76,16 @@ def kept(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def current(repair: Repair) -> dict[str, Any]:
-    """The settings in force now, of the workloads of its case and of those that run there."""
+    """The settings in force now, as `in_force`."""
+    return in_force(repair).values
+
+
+def in_force(repair: Repair) -> Resolved:
+    """What the policies say now, of those that run there, of those of its case, and of the pool where its machine was
+    idle when the case opened."""
     instance = Instance.objects.select_related("account", "pool", "cluster").get(pk=repair.instance_id)
-    workloads = {*workloads_of(instance), *frozen(repair)}
-    return settings_for(instance, sorted(workloads, key=lambda workload: workload.pk)).values
+    workloads = {*treated_as(instance, workloads_of(instance)), *frozen(repair)}
+    return settings_for(instance, sorted(workloads, key=lambda workload: workload.pk if workload else 0))
 
 
 def frozen(repair: Repair) -> QuerySet[Workload]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from healthboard import clock
@@ -9,7 +11,7 @@ from healthboard.cases import groups
 from healthboard.fleet.models import Task
 from healthboard.policies.models import Policy, PolicyVersion
 from healthboard.refusals import Held
-from healthboard.repairs import brakes, lifecycle, waiting
+from healthboard.repairs import agreement, brakes, lifecycle, opening, waiting
 from healthboard.repairs.models import Call, Repair
 from tests import factories
 from tests.cases import scene
@@ -19,11 +21,11 @@ from workers.repair.run import Run
 from workers.repair.steps import prepare
 
 
-def policy_of(settings: dict, **match) -> None:
-    """A policy for what it matches: a workload or a pool."""
+def policy_of(settings: dict, by=None, **match) -> None:
+    """A policy for what it matches: a workload or a pool; last edited by a person."""
     made = Policy.objects.create(name=f"of {match}", settings=settings, **match)
     data = {"name": made.name, "enabled": True, "settings": settings, **match}
-    made.current = PolicyVersion.objects.create(policy=made, number=1, data=data, saved_at=clock.now())
+    made.current = PolicyVersion.objects.create(policy=made, number=1, data=data, saved_at=clock.now(), saved_by=by)
     made.save()
 
 
@@ -149,3 +151,20 @@ def test_nor_does_one_that_runs_change_anything_more(under_repair, admin, stop, 
         lifecycle.intend(repair, service="ecs", operation="UpdateContainerInstancesState",
                          target=repair.instance.instance_id, request={})  # fmt: skip
     assert not Call.objects.exists()
+
+
+def test_who_last_edited_the_policy_of_an_ended_workload_is_no_second_person(under_repair, admin):
+    repair, _ = under_repair
+    policy_of({"drain_timeout_s": 900}, by=admin.user, workload="llm-train")
+    Task.objects.all().delete()
+    assert admin.user.pk in agreement.editors(repair)
+
+
+def test_a_repair_of_an_idle_machine_keeps_the_windows_of_its_pool(time):
+    now = clock.now()
+    big = f"{now - timedelta(days=1):%Y-%m-%d} to {now + timedelta(days=1):%Y-%m-%d} UTC: big run"
+    policy_of({"blackouts": [big]}, pool="solo")
+    case = scene.read(broken(scene.machine()))
+    factories.task(case.instance, factories.workload("batch"))
+    policy_of({"blackouts": []}, workload="batch")
+    assert opening.closed(Repair.objects.get()) is not None
