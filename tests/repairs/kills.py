@@ -16,7 +16,7 @@ from django.db import connection
 from healthboard import aws
 from healthboard.repairs import lifecycle
 from tests.repairs.driver import ACCOUNT, REGION, Drive
-from workers.repair import engine
+from workers.repair import engine, leases
 
 Point = tuple[str, str, str]  # before or after, the step, what
 OURS = (
@@ -64,7 +64,7 @@ class Kills:
                 engine.advance(repair_id)
             except Killed:
                 self.armed = False
-                lifecycle.free_leases(engine.worker_name())
+                lifecycle.free_leases(leases.worker_name())
             finally:
                 self.armed = False
 

@@ -18,7 +18,7 @@ from healthboard.repairs import lifecycle
 from healthboard.repairs.models import WORKLOAD, Call, Repair
 from tests import factories
 from tests.cases import scene
-from workers.repair import engine
+from workers.repair import engine, leases
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,7 @@ def test_an_approval_that_could_not_start_in_time_is_asked_again(seen):
 def test_a_started_repair_that_changed_nothing_is_undone(monkeypatch):
     user = factories.person("operator", "olga")
     row = approved(factories.actor(user))
-    held = lifecycle.claim(row.pk, engine.worker_name())
+    held = lifecycle.claim(row.pk, leases.worker_name())
     assert lifecycle.start(held, "recheck") is None
     gone(user)
     with pytest.raises(Held, match="olga, whose word"):
@@ -134,7 +134,7 @@ NOTHING = [(WORKLOAD, "wait"), (WORKLOAD, "ok"), ("ecs", lifecycle.NOT_SENT), ("
 
 def begun(row: Repair, service: str, outcome: str) -> Repair:
     """Started, with one call that came to this."""
-    held = lifecycle.claim(row.pk, engine.worker_name())
+    held = lifecycle.claim(row.pk, leases.worker_name())
     assert lifecycle.start(held, "checkpoint") is None
     target = row.instance.instance_id
     call = lifecycle.intend(held, service=service, operation="Asked", target=target, request={})

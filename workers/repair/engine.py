@@ -7,8 +7,6 @@ it under the fence. Whatever kills the worker, the next claim finds the row and 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 from datetime import timedelta
 
 from healthboard import clock
@@ -24,6 +22,7 @@ from healthboard.repairs.recipes import STEPS, TOUCHABLE, UNDO
 from healthboard.repairs.states import State
 from workers.repair import idle
 from workers.repair.begin import may_begin
+from workers.repair.leases import worker_name
 from workers.repair.look import AwsTrouble
 from workers.repair.results import Ask, Back, Climb, Done, End, PutOff, Result, Skip, Undo, Wait
 from workers.repair.run import Run
@@ -54,19 +53,6 @@ HANDLERS = {
 
 #: steps that neither read nor change AWS about the old machine's being there
 INDIFFERENT = ("ask_node", "deregister", "verify", "watch", "terminate", *UNDO)
-
-
-def worker_name() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def free_dead_workers() -> None:
-    """A worker of this host that no longer runs need not hold its leases until they run out."""
-    host = f"{socket.gethostname()}:"
-    for owner in lifecycle.leases_of(host):
-        pid = owner.removeprefix(host)
-        if pid.isdigit() and int(pid) != os.getpid() and not os.path.exists(f"/proc/{pid}"):
-            lifecycle.free_leases(owner)
 
 
 def advance(repair_id: int) -> str:

@@ -8,7 +8,7 @@ from healthboard import logs
 from healthboard.celery import app
 from healthboard.repairs import lifecycle
 from workers import pulse
-from workers.repair import engine, trips, watch
+from workers.repair import engine, leases, trips, watch
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ def advance(repair_id: int) -> None:
 @app.task(name="workers.repair.sweep")
 def sweep() -> None:
     """Find repairs that are due: their wake-up may have been lost, or their worker killed."""
-    engine.free_dead_workers()
+    leases.free_dead_workers()
     watch.look()
     pulse.beat("repair")
     try:
