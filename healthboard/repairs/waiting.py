@@ -70,6 +70,9 @@ class Waiting:
 
     @property
     def then(self) -> str:
+        if self.kind == "budget" and not self.text.startswith(budget.FULL):
+            # two people pass the number that may be out, and no other limit of the budget (`second.waits_for_budget`)
+            return "It begins by itself once that allows it; an admin may change the policy."
         return NEXT[self.kind][0]
 
     @property

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from healthboard import clock
 from healthboard.people import tokens
-from healthboard.repairs import budget, waiting
+from healthboard.repairs import budget, second, waiting
 from tests import factories as make
 
 
@@ -65,7 +65,9 @@ def test_each_limit_of_the_budget_is_known_as_one(home, values):
     make.instance(home)
     repair.why_waiting = budget.take(repair, values)
     assert repair.why_waiting
-    assert _kinds(repair.instance, None, repair) == ["budget"]
+    (told,) = waiting.waiting_for(repair.instance, None, repair)
+    assert told.kind == "budget"
+    assert ("two people may" in told.then) == second.waits_for_budget(repair), "what is told can be asked for"
 
 
 @pytest.mark.parametrize(
