@@ -40,10 +40,20 @@ def load(instance: Instance, *, now: datetime) -> tuple[list[Event], list[Readin
         known = Gpu.objects.filter(account=instance.account_id, uuid__in=told)
         away = set(known.exclude(instance=instance).values_list("uuid", flat=True))
         away |= set(known.filter(instance=None).values_list("uuid", flat=True))
+        away -= _names(instance, away)
     registered = {u for r in readings if r.name == "ECS_GPUS" and isinstance(r.value, list) for u in r.value}
     if known_bad := condemned.on(instance, registered, gpus):
         context = replace(context, condemned=known_bad)
     return [e for e in events if e.gpu not in away], [r for r in readings if r.gpu not in away], context
+
+
+def _names(instance: Instance, gpus: set[str]) -> set[str]:
+    """Those of `gpus` that the machine's own latest report names, if it was made since EC2 last started the machine: what
+    a node says of a GPU is read there, whoever else has named that GPU."""
+    told = Interval.objects.filter(instance=instance, until=None, source="nvml", name="GPU_STATUS", gpu__in=gpus)
+    if instance.launched_at:
+        told = told.filter(head__last_at__gte=instance.launched_at)
+    return set(told.values_list("gpu", flat=True))
 
 
 def context_of(instance: Instance, gpus: Sequence[Gpu]) -> Context:

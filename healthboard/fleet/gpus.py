@@ -12,6 +12,9 @@ from healthboard.diagnosis.node_report import GpuFact
 from healthboard.fleet import heads
 from healthboard.fleet.models import Gpu, Instance
 
+#: EC2's states of an instance that has no host; it is started again on another
+NO_HARDWARE = frozenset({"stopped", "terminated"})
+
 
 def identity(facts: Sequence[GpuFact]) -> list[list[Any]]:
     """What makes a report a change of the GPUs themselves, measurements left out."""
@@ -22,7 +25,8 @@ def sync(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> int:
     """Bring the rows of this instance's GPUs up to date; gives how many are new. Call inside a transaction.
 
     A GPU that is no longer told stays as missing, unless all that are expected are there without it: then the hardware
-    was exchanged and the old one belongs to nobody. A UUID that another live machine reports is left to that one.
+    was exchanged and the old one belongs to nobody. A UUID that another machine holds is left to that one: silence
+    gives nothing away, and one node's word takes nothing from another.
     """
     told = {f.uuid: f for f in facts if f.uuid}
     rows = list(
@@ -43,7 +47,7 @@ def sync(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> int:
                 _fill(row, instance, fact, at)
                 made.append(row)
             continue
-        if row.instance_id not in (None, instance.pk) and _held_elsewhere(row, at):
+        if row.instance_id not in (None, instance.pk) and _held_elsewhere(row):
             continue
         columns |= _fill(row, instance, fact, at)
         changed[row.pk] = row
@@ -87,8 +91,13 @@ def _fill(row: Gpu, instance: Instance, fact: GpuFact, at: datetime) -> set[str]
     return differing
 
 
-def _held_elsewhere(row: Gpu, at: datetime) -> bool:
-    """Another machine that is alive reported this GPU lately: one node cannot take it by naming it."""
+def _held_elsewhere(row: Gpu) -> bool:
+    """Whether another machine holds this GPU still: nobody but EC2 says that it is gone, or was stopped since it read
+    this GPU last. What its own NVML shows in full without it belongs to nobody already.
+
+    However long it is silent: a node that hangs with its GPU is silent, and what is known of that GPU must stay with it.
+    """
     other = row.instance
-    seen = other.node_seen_at if other else None
-    return bool(other and other.gone_at is None and seen and at - seen < heads.gap_after("node"))
+    if other is None or other.gone_at is not None or other.state in NO_HARDWARE:
+        return False
+    return not (other.launched_at and row.measured_at and row.measured_at < other.launched_at)
