@@ -115,6 +115,11 @@ class Evidence:
         """Older intervals of the same name, GPU and source, oldest first, `reading` included."""
         return self._history[reading.name, reading.gpu, reading.source]
 
+    def left(self, reading: Reading, at: datetime) -> list[Any]:
+        """The values that `reading` has left since `at`: of its older intervals, those that were told then or later. What
+        had ended before says nothing of an event at that time: a good reading after it may only have been interrupted."""
+        return [r.value for r in self.history(reading)[:-1] if r.last >= at]
+
     def is_stale(self, reading: Reading) -> bool:
         """True where the reading says nothing about now: its source is silent, or says itself since that it can't read;
         it is too old, or of an earlier boot."""

@@ -245,7 +245,7 @@ def _recovered(evidence: Evidence, claim: Claim) -> str | None:
     for r in evidence.fresh():
         if claim.gpu is None or r.gpu != claim.gpu or r.since <= claim.told_last:
             continue
-        before = [x.value for x in evidence.history(r)[:-1]]
+        before = evidence.left(r, claim.told_last)
         if r.name == "RECOVERY_ACTION" and r.value == 0 and any(before):
             return "a newer reading says that no recovery step is needed"
         if r.name == "GPU_STATUS" and r.value == "ok" and claim.code in GONE and set(before) - {"ok"}:

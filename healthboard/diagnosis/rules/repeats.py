@@ -150,15 +150,13 @@ def _apply_action(claims: Claims, told: Claim, value: int | None, origin: Claim)
 
 def _withdrawn(evidence: Evidence, claims: Claims, reading: Reading) -> None:
     """The reading went from a wanted step back to none: what was reported before is over."""
-    rows = evidence.history(reading)
-    if not any(isinstance(r.value, int) and r.value != 0 for r in rows):
-        return
     for claim in claims:
         if (
             claim.gpu == reading.gpu
             and claim.events
             and claim.told_last < reading.since
             and claim.code not in GONE | WORN
+            and any(isinstance(v, int) and v != 0 for v in evidence.left(reading, claim.told_last))
         ):
             claim.set(Verdict.HEALTHY, Action.NONE, "the driver withdrew its recovery action since", "recovered")
 
@@ -166,13 +164,13 @@ def _withdrawn(evidence: Evidence, claims: Claims, reading: Reading) -> None:
 def answers_again(evidence: Evidence, claims: Claims) -> None:
     """NVML could not read the GPU, and reads it again since: what had been reported before is over."""
     for reading in sorted(evidence.now_of("GPU_STATUS"), key=lambda r: (r.gpu or "", r.source)):
-        before = {r.value for r in evidence.history(reading)[:-1]}
-        if reading.value != "ok" or not before & {"lost", "reset_required"}:
+        if reading.value != "ok":
             continue
         for claim in claims:
             if claim.gpu != reading.gpu or not claim.events or claim.told_last >= reading.since or claim.code in WORN:
                 continue
-            if claim.code in GONE:
+            before = {"lost", "reset_required"}.intersection(evidence.left(reading, claim.told_last))
+            if before and claim.code in GONE:
                 why = "the GPU was lost and NVML reads it again without a reboot: keep an eye on it"
                 claim.set(Verdict.WATCH, Action.WATCH, why, "answers-again")
             elif "reset_required" in before and claim.verdict is Verdict.HARDWARE:
