@@ -9,7 +9,7 @@ import pytest
 from healthboard import clock
 from healthboard.audit.models import AuditRow
 from healthboard.fleet.models import Head
-from healthboard.repairs import waiting
+from healthboard.repairs import lifecycle, waiting
 from healthboard.repairs.lifecycle import ask_stop
 from healthboard.repairs.models import Occupancy
 from tests.repairs.driver import person
@@ -120,6 +120,26 @@ def test_one_that_is_closed_before_anything_was_changed_is_put_off_and_gives_its
     solo.policy(blackouts=[])
     done = solo.repaired(machine)
     assert (done.pk, done.outcome) == (first.pk, "REPLACED") and done.steps.filter(name="recheck").count() == 2
+    solo.sound()
+
+
+def test_a_stop_in_the_moment_of_being_put_off_ends_it_at_once(solo, monkeypatch):
+    """Not when the window opens, days later."""
+    solo.one_pass()
+    machine = solo.machine("solo")
+    solo.inject(machine, "XID_79", 0)
+    first, put_off = solo.at_step(machine, "keep"), lifecycle.put_off
+
+    def stopped_before(repair, why):
+        lifecycle.ask_stop(repair.pk, actor=person("operator"))  # its worker has looked for a stop already
+        put_off(repair, why)
+
+    monkeypatch.setattr(lifecycle, "put_off", stopped_before)
+    solo.policy(blackouts=[blackout()])
+    done = solo.until(lambda: (r := solo.repair(machine)).state == "CANCELLED" and r, 30)
+    assert (done.pk, done.outcome) == (first.pk, "CANCELLED") and done.outcome_why.endswith("asked to stop")
+    assert not solo.calls(machine) and not Occupancy.objects.exists()
+    solo.until(lambda: solo.case(machine).state != "DECIDED", 30)
     solo.sound()
 
 

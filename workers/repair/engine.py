@@ -130,6 +130,8 @@ def _carry_on(run: Run) -> Wait | None:
     run.close_lost_calls()
     if (why := lifecycle.not_approved(repair)) is not None:
         lifecycle.refuse(repair, why)
+    if repair.state == State.SCHEDULED and repair.stop_asked_by:  # while it was put off: nothing was changed
+        lifecycle.finish(repair, State.CANCELLED, "CANCELLED", f"{repair.stop_asked_by} asked to stop")
     if repair.state == State.CANCELLED:
         return None
     if repair.state == State.SCHEDULED:
