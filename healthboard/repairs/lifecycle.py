@@ -41,7 +41,7 @@ NOT_SENT = "not sent"
 #: exceptions of one plan, and of what ran there then: the next rung of the ladder, or another action, has them not
 OF_ACTION = ("terminate_first", "force_tasks")
 #: facts of one attempt to begin: another, after it was put off, finds them out anew
-OF_ATTEMPT = ("drained_by_other", "unregistered", "busy_since", "not_idle_allowed")
+OF_ATTEMPT = ("drained_by_other", "unregistered", "busy_since", "not_idle_allowed", "without_answer")
 
 
 class LostFence(Exception):
@@ -166,12 +166,13 @@ def start(repair: Repair, first_step: str) -> str | None:
 
 
 @transaction.atomic
-def put_off(repair: Repair, why: str) -> None:
-    """RUNNING back to SCHEDULED, without its unit of the budget: nothing was changed yet, and now is no time to begin."""
+def put_off(repair: Repair, why: str, **facts: Any) -> None:
+    """RUNNING back to SCHEDULED, without its unit of the budget: nothing was changed yet, and now is no time to begin.
+    `facts`: what the next attempt begins with."""
     row = _locked(repair)
     if opening.touched(row):
         raise IllegalMove("a repair that has begun to change something is not put off")
-    row.facts = {name: told for name, told in row.facts.items() if name not in OF_ATTEMPT}
+    row.facts = {name: told for name, told in row.facts.items() if name not in OF_ATTEMPT} | facts
     row.save(update_fields=["facts"])
     _end(row, "SKIPPED", why)
     _move(row, State.SCHEDULED, actor=WORKER, why=why)
@@ -336,7 +337,7 @@ def replacement_ended(repair: Repair, why: str) -> None:
 @transaction.atomic
 def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
     """Stand still and wait for a person, with the choices that there are; where nothing was changed yet, without a unit
-    of the budget, which others may use meanwhile (see `take_again`)."""
+    of the budget, which others may use meanwhile: once answered it begins anew, see `workers.repair.turns.anew`."""
     row = _locked(repair)
     row.facts = {**row.facts, "choices": choices, "agreed": []}
     if row.state == State.RUNNING and not opening.touched(row):
@@ -348,13 +349,6 @@ def ask(repair: Repair, why: str, choices: list[dict[str, str]]) -> None:
     _tell_asking(row, why, choices)
     wake("workers.verify.sweep")
     repair.refresh_from_db()
-
-
-@transaction.atomic
-def take_again(repair: Repair) -> str | None:
-    """Before an answer is carried out: the unit of the budget that was given back while it asked, or why it must wait."""
-    row = _locked(repair)
-    return None if opening.touched(row) else budget.take(row, row.settings)
 
 
 @transaction.atomic

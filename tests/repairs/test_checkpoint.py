@@ -18,6 +18,9 @@ from tests.notices.conftest import Receiver
 from tests.repairs.driver import person
 from tests.repairs.kills import killing
 from tests.repairs.test_dead_hosts import busy, standalone
+from workers.repair.results import Ask, Skip
+from workers.repair.run import Run
+from workers.repair.steps.checkpoint import checkpoint
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -134,11 +137,22 @@ def test_silence_goes_by_the_policy_after_the_longest_wait(called, silence):
         repair = drive.asking(machine)
         assert "No “ready” from train-hook within" in repair.why_waiting and "answers 503" in repair.why_waiting
         assert not drive.calls(machine)
+        _only_for_what_was_asked(drive, machine)
         answer(repair.pk, actor=person("operator"), choice="without_answer", reason="it is stuck")
     drive.until(lambda: drive.calls(machine)[DRAIN], 60)
     step = drive.repair(machine).steps.filter(name="checkpoint").latest("number")
     assert ("by a person" if silence == "ask" else "the policy says to go on") in step.note
     assert len(server.got) >= 2
+
+
+def _only_for_what_was_asked(drive, machine):
+    run = Run(drive.repair(machine))
+    run.facts["without_answer"] = run.facts["called_for"]
+    assert isinstance(checkpoint(run), Skip)
+    other = standalone(drive, machine)
+    assert isinstance(checkpoint(run), Ask), "work that came later was asked nothing yet"
+    with drive.fleet.engine.sandbox.lock:
+        drive.fleet.world.remove(other)
 
 
 def test_a_lie_moves_nothing_but_the_drain(called):

@@ -7,6 +7,7 @@ import pytest
 from healthboard.repairs import waiting
 from healthboard.repairs.lifecycle import answer
 from healthboard.repairs.models import Occupancy
+from healthboard.repairs.second import waits_for_budget
 from tests.repairs.driver import person
 from tests.repairs.test_dead_hosts import busy, standalone
 from tests.repairs.test_windows import blackout
@@ -119,6 +120,31 @@ def test_a_persons_word_to_go_on_is_about_what_ran_then_and_not_about_what_runs_
     assert "job llm-8" in waits(solo, machine).why_waiting and not solo.calls(machine)
 
 
+def test_an_answer_before_anything_was_changed_begins_anew_under_what_holds_then(solo):
+    machine = solo.machine("solo")
+    solo.policy(wait_for_idle="standalone", idle_wait_s=120)
+    standalone(solo, machine)
+    solo.inject(machine, "XID_79", 0)
+    repair = solo.asking(machine)
+    solo.policy(budget_absolute=0)
+    answer(repair.pk, actor=person("operator"), choice="not_idle", reason="it hangs")
+    told = "Budget of solo: 0 of 0"
+    repair = solo.until(lambda: (r := solo.repair(machine)) and r.why_waiting.startswith(told) and r, 30)
+    assert repair.state == "SCHEDULED" and waits_for_budget(repair)
+    assert repair.facts["not_idle_allowed"] == ["job once/somebody"]
+    second = standalone(solo, machine)
+    second.started_by = "another"
+    solo.policy(budget_absolute=None)
+    assert "job once/another" in waits(solo, machine).why_waiting, "the word was about what ran then"
+    with solo.fleet.engine.sandbox.lock:
+        solo.fleet.world.remove(second)
+    solo.policy(mode_hardware="observe")
+    done = solo.repaired(machine)
+    assert done.state == "CANCELLED" and "the policy now says observe" in done.outcome_why, solo.said()
+    assert not solo.calls(machine)
+    solo.sound()
+
+
 def test_what_ecs_leaves_out_is_not_taken_for_idle(solo):
     machine, _ = busy(solo)
     standalone(solo, machine)
@@ -130,7 +156,7 @@ def test_what_ecs_leaves_out_is_not_taken_for_idle(solo):
     with pytest.raises(AwsTrouble, match="ECS lists 0 of"):
         idle.idle(Run(repair))
     with pytest.raises(AwsTrouble, match="ECS lists 0 of"):
-        checkpoint._nobody_there(Run(repair))
+        checkpoint._there(Run(repair))
     solo.steps(10)
     assert not solo.calls(machine)
     solo.rules()

@@ -28,7 +28,7 @@ from workers.repair.results import Ask, Back, Climb, Done, End, PutOff, Result, 
 from workers.repair.run import Run
 from workers.repair.steps import checkpoint, launch, leave, prepare, reboot, replace, undo
 from workers.repair.stuck import TRIES, cannot_begin, stuck, troubled, untroubled
-from workers.repair.turns import ENDS, answered, climb, offered, order_of
+from workers.repair.turns import anew, answered, climb, offered, order_of
 from workers.verify import check
 
 log = logging.getLogger(__name__)
@@ -134,6 +134,7 @@ def _carry_on(run: Run) -> Wait | None:
         lifecycle.finish(repair, State.CANCELLED, "CANCELLED", f"{repair.stop_asked_by} asked to stop")
     if repair.state == State.CANCELLED:
         return None
+    anew(run)
     if repair.state == State.SCHEDULED:
         if held := _may_start(run):
             return held
@@ -152,9 +153,6 @@ def _carry_on(run: Run) -> Wait | None:
             return Wait(60)
         lifecycle.begin_undo(repair, f"{repair.stop_asked_by} asked to stop")
     if given := repair.facts.get("answer"):
-        goes_on = repair.state == State.RUNNING and given not in ENDS and not repair.stop_asked_by
-        if goes_on and (why := lifecycle.take_again(repair)):
-            return Wait(15, why)
         answered(run, given)
         if repair.state not in (State.RUNNING, State.UNDOING):
             return Wait(60) if repair.state == State.ASKING else None

@@ -18,10 +18,10 @@ KINDS = {"standalone": "standalone or protected task", "job": "job"}
 
 def not_idle(run: Run) -> PutOff | None:
     """Not now, since the policy waits until it is idle; None where it is, or where that has lasted long enough to ask."""
-    if wanted(run) is None or run.facts.get("not_idle_allowed"):
+    if wanted(run) is None:
         return None
     busy = _busy(run)
-    if not busy:
+    if not busy or _let_go(run, busy):
         return None
     if run.repair.step != "drain" and _waited_for(run) >= run.span("idle_wait_s", 86400):
         return None  # the step asks; directly before the drain nobody does, however long an earlier job was waited for
@@ -31,11 +31,12 @@ def not_idle(run: Run) -> PutOff | None:
 
 def idle(run: Run) -> Result:
     """The step: it is idle, or a person says what then. Until it has waited long enough `not_idle` puts it off."""
-    if run.facts.get("not_idle_allowed"):
-        return Done("a person said to go on although it is not idle")
     busy = _busy(run)
     if not busy:
         return Done("idle")
+    if _let_go(run, busy):
+        return Done("a person said to go on although it is not idle")
+    run.remember(busy_then=busy)
     return Ask(
         f"{_said(run, busy)}, for {words.span(_waited_for(run).total_seconds())} now.",
         (_choice("wait_longer", "Wait longer"), _choice("not_idle", "Drain it all the same"), _UNDO),
@@ -45,11 +46,6 @@ def idle(run: Run) -> Result:
 def wanted(run: Run) -> str | None:
     kind = run.values.get("wait_for_idle")
     return kind if kind in KINDS else None
-
-
-def wait_anew(run: Run) -> None:
-    """As long again: somebody chose to wait longer, or what was waited for has ended."""
-    run.remember(busy_since="")
 
 
 def still_running(run: Run) -> list[str]:
@@ -68,8 +64,14 @@ def _busy(run: Run) -> list[str]:
     """As `still_running`; found idle, the next wait is another one."""
     busy = still_running(run)
     if not busy and run.facts.get("busy_since"):
-        wait_anew(run)
+        run.remember(busy_since="")
     return busy
+
+
+def _let_go(run: Run, busy: list[str]) -> bool:
+    """Whether a person said to go on although all that runs there: the word is about what ran when it was asked."""
+    told = run.facts.get("not_idle_allowed")
+    return isinstance(told, list) and set(busy) <= set(told)
 
 
 def _title(task: dict[str, Any]) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from healthboard import clock
 from healthboard.policies.reading import GOOD
-from healthboard.repairs import lifecycle
+from healthboard.repairs import budget, lifecycle, opening
 from healthboard.repairs.budget import FREE
 from healthboard.repairs.models import Repair
 from healthboard.repairs.recipes import NEVER_ALONE, recipe, terminate_first, with_waits
 from healthboard.repairs.states import State
-from workers.repair import idle
 from workers.repair.results import Choices, Wait
 from workers.repair.run import Run
 from workers.repair.steps import leave, undo
 
 #: answers that take nothing out of service
 ENDS = ("undo", "leave")
+#: answers to go on all the same -> what is kept of the question, and under which name for the attempt that follows
+ABOUT = {"not_idle": ("busy_then", "not_idle_allowed"), "without_answer": ("called_for", "without_answer")}
 
 
 def order_of(repair: Repair) -> tuple[str, ...]:
@@ -71,6 +72,22 @@ def offered(repair: Repair, choices: Choices) -> list[dict[str, str]]:
     return known if any(c["key"] == "leave" for c in known) else [*known, undo._LEAVE]
 
 
+def anew(run: Run) -> None:
+    """Answered before anything was changed, to go on: it is scheduled anew, since between question and answer may lie
+    days. Evidence, policy, budget, breadth and what is to come of the machine are asked as at any start; what the person
+    said of what ran there is kept, for just that."""
+    repair, given = run.repair, run.facts.get("answer")
+    goes_on = repair.state == State.RUNNING and given and given not in ENDS and not repair.stop_asked_by
+    if not goes_on or repair.action in budget.FREE or opening.touched(repair):
+        return
+    if run.facts.get("drained_by_other"):
+        leave.heard_again(run)
+    asked, kept = ABOUT.get(given, ("", ""))
+    told = {kept: run.facts.get(asked)} if kept else {}
+    lifecycle.put_off(repair, "answered before anything was changed: it begins anew", answer="", **told)
+    run.forget()
+
+
 def answered(run: Run, given: str) -> None:
     """What a person's answer means for the step under way."""
     repair = run.repair
@@ -88,20 +105,7 @@ def answered(run: Run, given: str) -> None:
             else:
                 lifecycle.begin_undo(repair, "a person chose to undo")
         case "wait_longer" | "again":
-            if repair.step == "idle":
-                idle.wait_anew(run)
             lifecycle.next_step(repair, repair.step, note=given.replace("_", " "), skipped=True)
-        case "not_idle":
-            run.remember(not_idle_allowed=True)
-            lifecycle.next_step(repair, repair.step, note="a person does not wait until it is idle", skipped=True)
-        case "without_answer":
-            steps = order_of(repair)
-            lifecycle.next_step(
-                repair,
-                steps[steps.index("checkpoint") + 1],
-                note="drained without its answer by a person",
-                skipped=True,
-            )
         case "drain_again":
             lifecycle.next_step(repair, "drain", note="drained again by a person", skipped=True)
         case "replace" if not may_replace(repair):  # offered by an earlier release

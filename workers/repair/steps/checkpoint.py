@@ -36,13 +36,18 @@ FIRST_S, LONGEST_S = 15.0, 300.0
 
 def checkpoint(run: Run) -> Result:
     names = list(run.values.get("checkpoint") or ())
-    if nobody := _nobody_there(run):
-        return Skip(nobody)
+    here = _there(run)
+    if not here:
+        nobody = "nothing runs on it that could checkpoint"
+        return Skip("the host is dead: nothing on it can checkpoint" if here is None else nobody)
+    if set(here) <= set(run.facts.get("without_answer") or ()):
+        return Skip("drained without its answer by a person")
     tries = {name: _tries(run, name) for name in names}
     last = {name: made[-1] for name, made in tries.items() if made}
     refused = [name for name in last if last[name].outcome == REFUSED]
     if refused:
         said = "; ".join(f"{name} refuses{_reason(last[name])}" for name in refused)
+        run.remember(called_for=here)
         return Ask(f"The workload does not want to be drained now: {said}.", _choices("Drain it against its word"))
     missing = [name for name in names if name not in last or last[name].outcome != READY]
     if not missing:
@@ -53,6 +58,7 @@ def checkpoint(run: Run) -> Result:
         if run.values.get("checkpoint_silence") == "go_on":
             return Done(f"{silent}; the policy says to go on")
         told = "; ".join(f"{name}: {last[name].detail or 'waits'}" for name in missing if name in last)
+        run.remember(called_for=here)
         return Ask(f"{silent}{f' ({told})' if told else ''}.", _choices("Drain it without an answer"))
     due = {name: _due_in(tries[name]) for name in missing}
     name = min(due, key=lambda one: due[one])
@@ -63,12 +69,10 @@ def checkpoint(run: Run) -> Result:
     return Wait(seconds, f"waiting for “ready” from {words.listing(missing)}")
 
 
-def _nobody_there(run: Run) -> str:
-    """Why there is nothing to be kept; empty where something still runs."""
+def _there(run: Run) -> list[str] | None:
+    """The tasks on it that could checkpoint; None where its host is dead."""
     here = on_living_host(run) if run.look.container is not None else []
-    if here is None:
-        return "the host is dead: nothing on it can checkpoint"
-    return "" if any(not of_daemon(run, task) for task in here) else "nothing runs on it that could checkpoint"
+    return None if here is None else sorted(task["taskArn"] for task in here if not of_daemon(run, task))
 
 
 def _ask(run: Run, name: str) -> None:
