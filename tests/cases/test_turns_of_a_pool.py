@@ -7,11 +7,13 @@ from datetime import timedelta
 import pytest
 
 from healthboard import clock
-from healthboard.repairs import budget, lifecycle
+from healthboard.repairs import budget, lifecycle, second
 from healthboard.repairs.models import Repair
 from healthboard.repairs.states import State
 from tests import factories
 from tests.cases import scene
+from workers.repair import turns
+from workers.repair.run import Run
 
 pytestmark = pytest.mark.django_db
 
@@ -82,6 +84,24 @@ def test_a_unit_that_is_given_back_makes_those_due_that_wait_for_it_the_eldest_f
     assert [pk for pk in lifecycle.due() if pk != runs.pk] == [row.pk for row in waits]
     for row in (undone, elsewhere):  # neither one that can still be undone, nor one of another pool
         assert row.pk not in lifecycle.due()
+
+
+def test_one_that_was_answered_waits_for_its_unit_as_any_other_does(pool):
+    """Its unit went to another while it asked: what comes free wakes it, and two people may start it over the budget."""
+    _, runs, (first, _) = pool
+    lifecycle.ask(runs, "What now?", [{"key": "again", "title": "Try again", "needs": "decide"}])
+    took = claimed(first)
+    assert lifecycle.start(took, "recheck") is None
+    lifecycle.answer(runs.pk, actor=factories.actor(factories.person()), choice="again", reason="mended")
+    answered = claimed(runs)
+    turns.anew(Run(answered))
+    why = lifecycle.start(answered, "recheck")
+    lifecycle.settle(answered, wait=timedelta(minutes=1), why=why)
+    answered.refresh_from_db()
+    assert second.waits_for_budget(answered), (answered.state, answered.why_waiting)
+    assert runs.pk not in lifecycle.due()
+    lifecycle.finish(took, State.SUCCEEDED, "REBOOTED", "serves again")
+    assert runs.pk in lifecycle.due()
 
 
 def test_nothing_is_told_where_no_unit_was_held(pool):
