@@ -55,6 +55,7 @@ class GpuReport(_Part):
     nvlink_down: Whole | None = None
     fabric_state: Whole | None = None
     fabric_health: Whole | None = None
+    fabric_status: Whole | None = None
 
 
 class Nvml(_Part):

@@ -29,6 +29,7 @@ MAX_AHEAD = timedelta(seconds=60)
 _NUMBERS = (
     "temperature_c", "power_w", "utilization_pct", "memory_used_mib", "memory_total_mib", "recovery_action",
     "clock_event_reasons", "pcie_replay", "nvlink_down", "fabric_state", "fabric_health",
+    "fabric_status",
 )  # fmt: skip
 _ECC = ("volatile_corrected", "volatile_uncorrected", "aggregate_corrected", "aggregate_uncorrected")
 
@@ -191,8 +192,9 @@ def _nvml(report: Mapping[str, Any], gpus: tuple[GpuFact, ...], at: datetime) ->
             hot = "high" if got["temperature_c"] >= HOT_C else "ok"
             found.append(reading("TEMPERATURE", hot, gpu, celsius=got["temperature_c"]))
         if got["fabric_state"] is not None:
-            word = fabric_word(int(got["fabric_state"]), got["fabric_health"])
-            found.append(reading("FABRIC", word, gpu, mask=got["fabric_health"]))
+            status = got["fabric_status"]
+            word = fabric_word(int(got["fabric_state"]), got["fabric_health"], status)
+            found.append(reading("FABRIC", word, gpu, mask=got["fabric_health"], status=status))
     return found
 
 

@@ -59,12 +59,15 @@ def fabric_faults(mask: int) -> list[str]:
     return found
 
 
-def fabric_word(state: int, mask: float | None) -> str:
-    """``unsupported``, ``starting``, ``ok`` or ``unhealthy`` for a fabric state (0-3) and its health mask."""
+def fabric_word(state: int, mask: float | None, status: float | None = None) -> str:
+    """``unsupported``, ``starting``, ``ok`` or ``unhealthy`` for a fabric state (0-3), its health mask, and the NVML code
+    with which it was completed (0 is success; None where that is not told)."""
     if state == 0:
         return "unsupported"
     if state in (1, 2):
         return "starting"
+    if status:
+        return "unhealthy"
     return "unhealthy" if mask is not None and fabric_faults(int(mask)) else "ok"
 
 

@@ -17,6 +17,7 @@ LOST = {
     "status": "lost", "code": 15, "temperature_c": None, "power_w": None, "utilization_pct": None,
     "memory_used_mib": None, "memory_total_mib": None, "ecc": None, "row_remap": None, "recovery_action": None,
     "clock_event_reasons": None, "pcie_replay": None, "nvlink_down": None, "fabric_state": None, "fabric_health": None,
+    "fabric_status": None,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from healthboard.diagnosis.evaluate import evaluate
 from healthboard.diagnosis.node_report import BadReport, read
-from healthboard.diagnosis.signals import Context, Event, Verdict
+from healthboard.diagnosis.signals import Context, Event, Reading, Verdict
 from tests.diagnosis.build import GPU
 
 NOW = datetime(2026, 11, 30, 17, 0, tzinfo=UTC)
@@ -108,6 +108,7 @@ def test_a_flag_that_is_null_is_neither_set_nor_clear():
         ({"clock_event_reasons": 0x80}, "GPU_POWER_BRAKE", "WATCH"),
         ({"temperature_c": 96}, "GPU_OVERTEMP", "WATCH"),
         ({"fabric_health": 0x1259}, "FABRIC_UNHEALTHY", "AMBIGUOUS"),
+        ({"fabric_status": 999}, "FABRIC_UNHEALTHY", "AMBIGUOUS"),
     ],
 )
 def test_each_nvml_reading_has_its_code(changed, code, verdict):
@@ -168,9 +169,31 @@ def test_a_type_that_nobody_knows_misses_what_the_node_knows():
     assert got.codes == ("GPU_MISSING",) and not got.may_act
 
 
-@pytest.mark.parametrize("harmless", [{"clock_event_reasons": 0x17}, {"fabric_health": 0x80}, {"fabric_state": 0}])
+@pytest.mark.parametrize("harmless", [{"clock_event_reasons": 0x17}, {"fabric_health": 0x80}, {"fabric_state": 0},
+                                      {"fabric_status": 0}, {"fabric_state": 2}])  # fmt: skip
 def test_normal_readings_are_no_fault(harmless):
     assert judged(report(gpus=gpu(**harmless))).verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize("state", [1, 2])
+@pytest.mark.parametrize(
+    "started, booted, told",
+    [(599, 7200, ()), (600, 7200, ("FABRIC_UNHEALTHY",)), (7200, 599, ()), (7200, 600, ("FABRIC_UNHEALTHY",))],
+)
+def test_a_fabric_that_does_not_come_up_in_ten_minutes_of_a_boot_is_for_a_person(state, started, booted, told):
+    found = read(report(gpus=gpu(fabric_state=state), uptime_s=booted), received_at=NOW)
+    rows = [replace(r, since=NOW - timedelta(seconds=started)) if r.name == "FABRIC" else r for r in found.readings]
+    got = evaluate(found.events, rows, now=NOW, context=Context(expected_gpus=1))
+    assert got.codes == told and not got.may_act
+    assert got.verdict is (Verdict.AMBIGUOUS if told else Verdict.HEALTHY)
+    assert told or got.next_at == NOW + timedelta(seconds=30), "it is looked at again when the time is over"
+
+
+def test_where_the_fabric_manager_is_down_that_alone_is_told():
+    found = read(report(gpus=gpu(fabric_state=2), uptime_s=3600), received_at=NOW)
+    rows = [replace(r, since=NOW - timedelta(seconds=3000)) if r.name == "FABRIC" else r for r in found.readings]
+    rows.append(Reading("FABRIC_MANAGER", "down", "dcgm", NOW, NOW))
+    assert evaluate([], rows, now=NOW, context=Context(expected_gpus=1)).codes == ("FABRIC_MANAGER_DOWN",)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_well_machine_is_read_whole_and_fits_the_schema(machine):
                 "aggregate_uncorrected": 4, "sram_threshold": True},
         "row_remap": {"correctable": 5, "uncorrectable": 6, "pending": True, "failure": False},
         "recovery_action": 4, "clock_event_reasons": 0x40, "pcie_replay": 7, "nvlink_down": 1, "fabric_state": 3,
-        "fabric_health": None,
+        "fabric_health": None, "fabric_status": 0,
     }  # fmt: skip
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
-from healthboard.fleet.models import Gpu, Instance, Source
+from healthboard.diagnosis.rules import gpu_readings
+from healthboard.fleet.models import Gpu, Instance, Interval, Source
 from healthboard.repairs import launches
 from healthboard.repairs.models import Launch
 from healthboard.sandbox.entities import Reservation
@@ -12,10 +15,11 @@ from healthboard.sandbox.ticks.groups import set_member
 from tests import factories
 from tests.cases import scene
 from workers.repair.look import AwsTrouble
-from workers.repair.results import Done, Wait
+from workers.repair.results import Ask, Climb, Done, Wait
 from workers.repair.run import Run
-from workers.repair.serving import why_not_serving
-from workers.repair.steps import prepare, undo
+from workers.repair.serving import Problem, why_not_serving
+from workers.repair.steps import prepare, reboot, undo
+from workers.verify import check
 
 
 def test_what_stands_against_a_replacement_in_a_group(db, drives):
@@ -148,8 +152,41 @@ def test_a_replacement_that_is_not_as_the_old_machine_does_not_count(db, drives)
     assert "ECS shows it as DRAINING" in problem().why
     container.status = "ACTIVE"
     assert problem() is None
+    fabric = Interval.objects.filter(instance__instance_id=new.id, name="FABRIC", until=None)
+    assert fabric.update(value="starting") == 8
+    assert problem() == Problem("the fabric of its GPUs has not come up yet")
+    fabric.update(value="ok")
+    assert problem() is None
     Gpu.objects.filter(instance__instance_id=new.id).update(name="NVIDIA L40S")
     assert problem().why == "other GPUs: NVIDIA L40S" and problem().final
+
+
+def test_a_reboot_waits_for_the_fabric_and_never_replaces_for_it(db, drives, monkeypatch):
+    drive = drives("solo=template:2")
+    machine = drive.machine("solo")
+    drive.inject(machine, "XID_62", 1)
+    drive.until(lambda: (r := drive.repair(machine)) and r.step == "soak", 400)
+    drive.working = False
+    fabric = Interval.objects.filter(instance__instance_id=machine.id, name="FABRIC", until=None)
+
+    def run() -> Run:
+        return Run(drive.repair(machine))
+
+    drive.fleet.container(machine).status = "ACTIVE"
+    assert reboot.soak(run()) == Wait(5, "good; soaking") and check._mended(run()) is None
+    assert fabric.update(value="starting") == 8
+    assert reboot.soak(run()) == Wait(5, "the fabric of its GPUs comes up")
+    assert "good_since" not in {k for k, v in run().facts.items() if v}, "the soak begins anew"
+    assert check._mended(run()) == "the fabric of its GPUs has not come up yet"
+    monkeypatch.setattr(gpu_readings, "LASTING", timedelta())
+    late = run()
+    assert late.reading.assessment.codes == ("FABRIC_UNHEALTHY",)
+    assert reboot.soak(late) == Wait(5, "the fabric of its GPUs comes up")
+    monkeypatch.setattr(late, "late", lambda *_: True)
+    asked = reboot.soak(late)
+    assert isinstance(asked, Ask) and "fabric manager" in asked.why
+    fabric.update(value="unhealthy")
+    assert isinstance(reboot.soak(run()), Climb), "a fault that the fabric reports is another matter"
 
 
 def test_what_aws_does_not_tell_is_no_room_and_no_want_of_it(db, drives):

@@ -112,7 +112,7 @@ GPU_SCHEMA = _object(
                 aggregate_uncorrected=_INT, sram_threshold=_FLAG),
     row_remap=_object([], correctable=_INT, uncorrectable=_INT, pending=_FLAG, failure=_FLAG),
     recovery_action=_INT, clock_event_reasons=_INT, pcie_replay=_INT, nvlink_down=_INT,
-    fabric_state=_INT, fabric_health=_INT,
+    fabric_state=_INT, fabric_health=_INT, fabric_status=_INT,
 )  # fmt: skip
 REPORT_SCHEMA = _object(
     ["schema", "reporter", "boot_id", "seq", "sent_at", "nvml", "gpus", "kernel", "kernel_overrun"],
@@ -299,7 +299,7 @@ SLOW_STEPS = ("nvmlInit", "nvmlShutdown")
 NOT_YET = 10
 MEASUREMENTS = (
     "temperature_c", "power_w", "utilization_pct", "memory_used_mib", "memory_total_mib", "recovery_action",
-    "clock_event_reasons", "pcie_replay", "nvlink_down", "fabric_state", "fabric_health",
+    "clock_event_reasons", "pcie_replay", "nvlink_down", "fabric_state", "fabric_health", "fabric_status",
 )  # fmt: skip
 ECC_FIELDS = (
     "volatile_corrected", "volatile_uncorrected", "aggregate_corrected", "aggregate_uncorrected", "sram_threshold",
@@ -538,7 +538,7 @@ class NvmlReader:
             return
         gpu["fabric_state"] = int(info.state)
         if gpu["fabric_state"] == 3:
-            gpu["_fabric_status"] = int(info.status)
+            gpu["fabric_status"] = _count(info.status)
             gpu["fabric_health"] = int(getattr(info, "healthMask", 0)) or None
 
     def _links(self, h, gpu):
@@ -1239,8 +1239,8 @@ def _gpu_checks(settings, gpus):
     for g in gpus:
         if g["fabric_state"] in (1, 2):
             bad.append(f"{_who(g)}: fabric not ready (state {g['fabric_state']})")
-        elif g.get("_fabric_status"):
-            bad.append(f"{_who(g)}: fabric failed (code {g['_fabric_status']})")
+        elif g["fabric_status"]:
+            bad.append(f"{_who(g)}: fabric failed (code {g['fabric_status']})")
         elif fabric_faults(g["fabric_health"]):
             bad.append(f"{_who(g)}: fabric health: {', '.join(fabric_faults(g['fabric_health']))}")
     add("fabric", bad, all(g["fabric_state"] is None for g in gpus), "ready")

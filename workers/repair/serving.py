@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from healthboard import clock
 from healthboard.fleet import condemned
-from healthboard.fleet.models import Instance
+from healthboard.fleet.models import Instance, Interval
 from healthboard.policies.reading import GOOD, reread
 from workers.repair.look import look_at
 from workers.repair.run import Run
@@ -67,7 +67,14 @@ def _gpus(old: Instance, new: Instance) -> Problem | None:
         return Problem(f"it is broken too: {seen.why or ', '.join(seen.codes)}", final=True)
     if seen.verdict not in GOOD:
         return Problem(f"its evidence reads {seen.verdict}: {seen.why}")
+    if fabric_starts(new):
+        return Problem("the fabric of its GPUs has not come up yet")
     return None
+
+
+def fabric_starts(machine: Instance) -> bool:
+    """Its GPUs can't reach each other yet: no fault so soon after a boot, but nothing that works across them runs."""
+    return Interval.objects.filter(instance=machine, name="FABRIC", value="starting", until=None).exists()
 
 
 def _registered_gpus(container: dict) -> set[str]:

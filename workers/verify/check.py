@@ -9,7 +9,7 @@ from healthboard.fleet.seeing import why_blind
 from healthboard.policies.reading import GOOD
 from workers.repair.results import Ask, Done, Result, Wait
 from workers.repair.run import Run
-from workers.repair.serving import why_not_serving
+from workers.repair.serving import fabric_starts, why_not_serving
 
 #: never asked sooner, whatever the sandbox's speed: a busy machine's pauses do not shrink with it
 LEAST = timedelta(seconds=90)
@@ -51,7 +51,9 @@ def _mended(run: Run) -> str | None:
     if run.repair.owner == "GROUP" and look.lifecycle != "InService":
         return f"the group shows it as {look.lifecycle}"
     seen = run.reading.assessment
-    return None if seen.verdict in GOOD else f"its evidence reads {seen.verdict}: {seen.why}"
+    if seen.verdict not in GOOD:
+        return f"its evidence reads {seen.verdict}: {seen.why}"
+    return "the fabric of its GPUs has not come up yet" if fabric_starts(run.instance) else None
 
 
 def _said(run: Run) -> str:

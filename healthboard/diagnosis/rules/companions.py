@@ -188,7 +188,7 @@ def _monitoring(claims: Claims) -> None:
     """A fabric that does not come up because its manager is down; after 119 DCGM stops calling the driver for the whole host."""
     if claims.of("FABRIC_MANAGER_DOWN"):
         for claim in claims.of("FABRIC_UNHEALTHY"):
-            if claim.readings and all(r.attrs.get("starting") for r in claim.readings):
+            if claim.readings and all(r.value == "starting" or r.attrs.get("starting") for r in claim.readings):
                 claims.drop(claim)
     if claims.of("XID_119", "XID_120"):
         for claim in claims.of("GPU_MISSING"):

@@ -14,6 +14,8 @@ from healthboard.diagnosis.signals import Action, Reading, Verdict
 HW_THERMAL, POWER_BRAKE = 0x40, 0x80
 #: A slowdown or heat that lasts this long is a matter for a person.
 LASTING = timedelta(minutes=10)
+#: When a reading that is due, but was not confirmed since, is looked at again.
+SOON = timedelta(seconds=30)
 #: Corrected memory errors a second on one GPU: worth watching, and worth a person.
 SBE_WATCH, SBE_PERSON = 10.0, 1000.0
 
@@ -34,12 +36,7 @@ def apply(evidence: Evidence, claims: Claims) -> list[datetime]:
     for r in _ordered(evidence, "TEMPERATURE"):
         if r.value in ("high", "slowdown"):
             later += _lasting(evidence, claims, "GPU_OVERTEMP", r)
-    for r in _ordered(evidence, "FABRIC"):
-        if r.value == "unhealthy":
-            claim = claims.add("FABRIC_UNHEALTHY", r.gpu, reading=r)
-            faults = fabric_faults(int(r.attrs["mask"])) if number(r.attrs.get("mask")) is not None else []
-            if faults:
-                claim.why = f"the fabric reports: {', '.join(faults)}; it may lie in a peer or a switch"
+    later += _fabric(evidence, claims)
     for r in _ordered(evidence, "FABRIC_MANAGER"):
         if r.value == "down":
             claims.add("FABRIC_MANAGER_DOWN", reading=r)
@@ -66,6 +63,28 @@ def _lasting(evidence: Evidence, claims: Claims, code: str, r: Reading) -> list[
         why = f"{claim.why.rstrip('.')}, and it lasts"
         claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "lasting")
     return []
+
+
+def _fabric(evidence: Evidence, claims: Claims) -> list[datetime]:
+    later: list[datetime] = []
+    for r in _ordered(evidence, "FABRIC"):
+        if r.value == "unhealthy":
+            claim = claims.add("FABRIC_UNHEALTHY", r.gpu, reading=r)
+            faults = fabric_faults(int(r.attrs["mask"])) if number(r.attrs.get("mask")) is not None else []
+            if faults:
+                claim.why = f"the fabric reports: {', '.join(faults)}; it may lie in a peer or a switch"
+            elif number(r.attrs.get("status")):
+                claim.why = f"the fabric did not come up: it ended with NVML's code {r.attrs['status']:.0f}"
+        elif r.value == "starting":
+            due = max(r.since, evidence.booted_at or r.since) + LASTING
+            if r.last < due:  # only what was seen counts, and each boot has its own time
+                later.append(max(due, evidence.now + SOON))
+                continue
+            claims.add("FABRIC_UNHEALTHY", r.gpu, reading=r).why = (
+                "the fabric has not come up within 10 minutes, and jobs across GPUs fail; the fabric manager may be "
+                "down, the GPU itself may be fine"
+            )
+    return later
 
 
 def _library(evidence: Evidence, claims: Claims) -> None:

@@ -120,6 +120,7 @@ def reading(spec: TypeSpec, index: int, card: dict[str, str], busy: bool, now: f
         "nvlink_down": 0 if spec.nvlink else None,
         "fabric_state": 3 if spec.nvlink else 0,
         "fabric_health": None,
+        "fabric_status": 0 if spec.nvlink else None,
     }  # fmt: skip
 
 

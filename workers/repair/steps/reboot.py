@@ -11,6 +11,7 @@ from healthboard.policies.reading import BAD, GOOD
 from healthboard.repairs.budget import FREE
 from workers.repair.results import Ask, Climb, Done, Result, Skip, Wait
 from workers.repair.run import PASSING, Run
+from workers.repair.serving import fabric_starts
 from workers.repair.steps.leave import (
     _AGAIN,
     _UNDO,
@@ -135,6 +136,12 @@ def _ask(run: Run, by: str) -> NodeRequest:
 def soak(run: Run) -> Result:
     verdict = run.reading.assessment.verdict
     bad = {f.code for f in run.reading.assessment.findings if f.verdict in BAD}
+    if bad - COMING_UP <= {"FABRIC_UNHEALTHY"} and fabric_starts(run.instance):
+        run.remember(good_since=None)
+        if run.late("reboot_timeout_s", 1200):  # its manager is software: another machine may do no better
+            why = "The fabric of its GPUs has not come up after the reboot; see whether its fabric manager runs."
+            return Ask(why, (_AGAIN, _REPLACE, _RETURN))
+        return Wait(5, "the fabric of its GPUs comes up")
     if verdict in BAD and (bad - COMING_UP or run.late("reboot_timeout_s", 1200)):
         return Climb(f"the fault is back after the reboot: {run.reading.assessment.why}")
     since = run.facts.get("good_since")
