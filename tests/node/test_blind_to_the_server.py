@@ -46,6 +46,39 @@ def test_a_hung_driver_is_a_blind_spot_and_what_it_showed_acts_no_more(machine, 
     assert (hung.verdict, hung.codes[0], hung.may_act) == ("UNKNOWN", "NVML_PROBE_HUNG", False)
 
 
+@pytest.mark.parametrize("bad", [True, False])
+def test_one_look_at_nvml_is_one_however_many_reports_the_kernel_lines_take(machine, bad):
+    told = {"HEALTHBOARD_URL": "http://127.0.0.1:1", "HEALTHBOARD_NODE_TOKEN": "x"}
+    one = factories.instance(boot_id="", booted_at=None, gpus_expected=8)
+    begun, read = clock.now(), node.Reporter(node.Settings({**os.environ, **machine.env, **told}))
+    if bad:
+        machine.set(4, remap="0 9 0 1")
+
+    def one_round(second):
+        states = []
+        noise = {"at": (begun + timedelta(seconds=second)).isoformat(), "facility": 0, "level": 6}
+        first = 10_000 * second
+        read.kmsg.pending.extend({**noise, "seq": first + n, "text": f"NVRM: noise {n}"} for n in range(1100))
+        read.round()
+        while line := read.spool.peek():
+            read.spool.done(line[1])
+            with clock.virtual(begun + timedelta(seconds=second, milliseconds=20 * len(states))):
+                report = {**json.loads(line[0]), "sent_at": clock.now().isoformat()}
+                node_intake.take(one, Report.model_validate(report))
+            states.append((report["nvml"]["code"], len(report["kernel"]), len(report["gpus"])))
+        one.refresh_from_db()
+        with clock.virtual(begun + timedelta(seconds=second + 1)):
+            return states, reread(one).assessment
+
+    try:
+        states, first = one_round(15)
+        later = [(node.NOT_YET, 500, 0), (node.NOT_YET, 500, 0)] if bad else [(0, 500, 8)] * 2
+        assert states == [*later, (0, 100, 8)], "what is well may be told with each"
+        assert (first.codes, first.may_act) == (("ROW_REMAP_FAILURE",) if bad else (), False)
+    finally:
+        read.probe.close()
+
+
 def test_a_bad_reading_is_not_told_again_where_the_driver_is_slow(machine, monkeypatch):
     """It was looked at once. What has not been read yet neither confirms the sign nor takes it away."""
     monkeypatch.setattr(node, "URGENT_WAIT_S", 0.3)

@@ -2220,21 +2220,26 @@ class Reporter:
         if reading["state"] == "ok":
             said(("nvml", "hung"))
             said(("nvml", "crashed"))
-        for _ in range(8):
+        for left in reversed(range(8)):
             lines, overrun, cursor, more = self.kmsg.take()
             results = self.requests.take()
+            more = bool(left and (more or self.requests.results))
+            # A bad reading is told in the last of a round's reports alone: in each it would count as looked at as often.
+            told = (
+                (reading, gpus) if self.well or not more else (_failure("hung", NOT_YET, "told in the next report"), [])
+            )
             seq = self.store.report_seq + 1
             overrun |= self.spool.take_kernel_lost()
-            report = build_report(self.settings, seq, reading, gpus, lines, overrun)
+            report = build_report(self.settings, seq, *told, lines, overrun)
             report["results"] = results
-            report["recorder"] = self._recorder(reading, gpus, lines)
+            report["recorder"] = self._recorder(*told, lines)
             self.spool.append(report)
             self.store.report_seq, self.store.kmsg_seq = seq, cursor
             self.store.kernel_lost = self.spool.kernel_lost
             self.store.finish({r["request"] for r in results})
             self.store.save()
             self.sender.wake.set()
-            if not more and not self.requests.results:
+            if not more:
                 break
 
     def _recorder(self, reading, gpus, lines):
