@@ -19,7 +19,7 @@ SPEAKS = {
     "healthboard/egress.py", "healthboard/notices/outgoing.py", "healthboard/notices/senders/email.py",
     "healthboard/people/identity.py", "healthboard/people/oidc/session.py", "healthboard/people/oidc/views.py",
     "healthboard/fleet/itself.py", "healthboard/cases/calls.py", "healthboard/supervisor.py", "healthboard/valkey.py",
-    "workers/collect/fetch.py", "workers/node/healthboard_node.py", "workers/repair/engine.py", "healthboard/aws.py",
+    "workers/collect/fetch.py", "workers/node/healthboard_node.py", "workers/repair/leases.py", "healthboard/aws.py",
     "healthboard/broker.py", "healthboard/transport.py", "healthboard/queues.py",
 }  # fmt: skip
 #: who starts programs, always with a list of words
