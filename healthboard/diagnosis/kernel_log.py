@@ -200,9 +200,11 @@ class KernelLog:
         kind = next((k for k, p in lines.AER_KINDS if p.search(match[3] or "")), None) if match else None
         if not match or kind is None:
             return self._ignored.add("PCIe error details", line)
-        gpu = pci(match[2]) if match[2] and (match[1] or "").lower() == "nvidia" else None
+        at = pci(match[2]) if match[2] else None
+        gpu = at if (match[1] or "").lower() == "nvidia" else None
         code = {"corrected": "PCIE_AER_CORRECTED", "nonfatal": "PCIE_AER_NONFATAL"}.get(kind, "PCIE_AER_FATAL")
-        self._emit(code, gpu, message, origin, {"aer": kind})
+        # whose line it is: that one port could not be recovered says nothing of an error of another
+        self._emit(code, gpu, message, origin, {"aer": kind, **({"port": match[2]} if at and not gpu else {})})
 
     def _follow_uptime(self, origin: Origin) -> None:
         """A clock that begins anew is a boot of which the log does not hold the first lines."""

@@ -29,6 +29,9 @@ ANNOUNCED = "AWS_HEALTH_EVENT"
 #: Readings of a GPU: without a name they may be any GPU's.
 _OF_ONE_GPU = frozenset({"GPU_STATUS", "RECOVERY_ACTION", "ROW_REMAP", "SRAM_THRESHOLD", "XID_LAST"})
 _GPU_CODES = ("XID_", "GPU_RECOVERY", "GPU_RESET", "NVML_GPU", "ROW_", "SRAM_")
+_RESETS = frozenset({"GPU_RESET_REQUIRED", "GPU_RECOVERY_ACTION", "XID_154"})
+#: rules that make a replacement of what a reset is for
+_TOO_OFTEN = frozenset({"again-after-reboot", "many-bursts", "uncontained-flood"})
 #: NVML codes that speak of the GPU: lost, reset required, and the unknown one that old drivers give for both.
 _FAULTS = frozenset({15, 16, 999})
 _ECS = "ECS_ACCELERATED_COMPUTE_IMPAIRED"
@@ -83,9 +86,16 @@ def _lasts(r: Reading) -> bool:
 def _supports(claim: Claim, r: Reading) -> bool:
     """A reading of the claim counts unless it began long before the event that it is to bear out. A standing wish for
     a reset bears out a reboot whenever it began."""
-    if not claim.events or r.since >= claim.told_first - _BEFORE:
-        return True
-    return r.name == "RECOVERY_ACTION" and claim.action is Action.REBOOT
+    if r.name == "RECOVERY_ACTION" and claim.events:
+        return _asks_for_reset(claim)
+    return not claim.events or r.since >= claim.told_first - _BEFORE
+
+
+def _asks_for_reset(claim: Claim) -> bool:
+    """Whether a GPU's wish for a reset says the same as this claim: a fault that a reset is for, also where it came so
+    often that a reset is no longer enough; and what ECS calls impaired, whatever it is. What has to be replaced from the
+    start is another matter."""
+    return claim.action is Action.REBOOT or claim.rule in _TOO_OFTEN or claim.code == _ECS
 
 
 def _unsure(evidence: Evidence, claim: Claim, sources: set[str]) -> str | None:
@@ -122,6 +132,8 @@ def others(evidence: Evidence, claims: Claims, claim: Claim) -> list[tuple[str, 
             and other.code.startswith("XID_")
             and other.code not in (_named_by_ecs(claim) or [other.code])
         ):
+            continue
+        if other.code in _RESETS and other.code != claim.code and not _asks_for_reset(claim):
             continue
         if other.code == "ECS_AGENT_DISCONNECTED" and not any(_host_agrees(r) for r in other.readings):
             continue
@@ -162,10 +174,9 @@ def _same_fault(a: str, b: str) -> bool:
         return True
     if "GPU_MISSING" in (a, b):
         return bool({a, b} & GONE)
-    reset = {"GPU_RESET_REQUIRED", "GPU_RECOVERY_ACTION", "XID_154"}
     # a GPU that waits for a reset answers: it does not bear out that one is gone
     past = WORN | GONE
-    return a == b or (a in reset and b not in past) or (b in reset and a not in past)
+    return a == b or (a in _RESETS and b not in past) or (b in _RESETS and a not in past)
 
 
 def _agreeing(evidence: Evidence, claim: Claim) -> list[Reading]:
@@ -175,11 +186,19 @@ def _agreeing(evidence: Evidence, claim: Claim) -> list[Reading]:
     for r in sorted(evidence.fresh(), key=lambda r: (r.name, r.gpu or "", r.source)):
         if claim.gpu is not None and r.gpu != claim.gpu and (r.gpu is not None or r.name in _OF_ONE_GPU):
             continue
+        if claim.gpu is None and r.gpu is not None and _may_be_of_another(claim.code, r):
+            continue
         if r.since < earliest and claim.events:
             continue
         if _agrees(evidence, r, claim):
             found.append(r)
     return found
+
+
+def _may_be_of_another(code: str, r: Reading) -> bool:
+    """What is of one GPU or one link and names none may be of any other GPU than the one that was read. That one is
+    gone is the exception here as well (`_same_unit`)."""
+    return r.name in _OF_ONE_GPU and code.startswith((*_GPU_CODES, "PCIE_")) and code not in GONE
 
 
 def _agrees(evidence: Evidence, r: Reading, claim: Claim) -> bool:
@@ -198,10 +217,11 @@ def _agrees(evidence: Evidence, r: Reading, claim: Claim) -> bool:
     if r.name == "GPU_STATUS":
         if r.value == "lost":
             return True
-        waits = r.value == "reset_required" or (r.value == "error" and r.attrs.get("code") in _FAULTS)
-        return waits and code not in GONE
+        if r.value == "reset_required":
+            return _asks_for_reset(claim) and code not in GONE
+        return r.value == "error" and r.attrs.get("code") in _FAULTS and code not in GONE
     if r.name == "RECOVERY_ACTION":
-        return r.value in RESETTING
+        return r.value in RESETTING and _asks_for_reset(claim)
     if r.name == "GPU_COUNT":
         return code in GONE and _is_short(evidence, r) and not _answers(evidence, claim)
     if r.name == "ROW_REMAP":

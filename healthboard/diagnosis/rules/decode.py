@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 from healthboard.diagnosis import nvlink
 from healthboard.diagnosis.evidence import Evidence
@@ -13,6 +14,8 @@ from healthboard.diagnosis.signals import Action, Verdict
 FLOOD = 5
 #: Parity bits more often than this on one link are its hardware.
 PARITY_LIMIT = 2
+#: A link is reset, or given up, within this time of its error.
+RECOVERY = timedelta(minutes=2)
 RECOVERY_WORDS = {
     0: "none", 1: "GPU reset", 2: "node reboot", 3: "drain peer-to-peer", 4: "drain and reset",
     5: "recover the IMEX domain", 6: "bus reset", 7: "system reboot",
@@ -163,9 +166,19 @@ def _switch(claim: Claim) -> None:
 
 
 def _pcie(claim: Claim) -> None:
-    kinds = {e.attrs.get("aer") for e in claim.events}
-    if "recovery-failed" in kinds:
+    """Recovery fails for errors of any severity, since NVIDIA's driver takes part in none: only with a fatal error of the
+    same port, or of the GPU itself, shortly before is the link broken."""
+    ports = {event.attrs.get("port") for event in claim.events}
+    kinds = [
+        {event.attrs.get("aer") for event in one}
+        for port in ports
+        for one in bursts([event for event in claim.events if event.attrs.get("port") == port], RECOVERY)
+    ]
+    if any({"fatal", "recovery-failed"} <= told for told in kinds):
         why = "a fatal PCIe error and its recovery failed"
         claim.set(Verdict.HARDWARE, Action.REPLACE, why, "pcie-recovery-failed")
-    elif "recovered" in kinds:
+    elif any("recovery-failed" in told for told in kinds):
+        why = "the recovery of a PCIe error failed, and no line says that the error was fatal"
+        claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "pcie-recovery-failed")
+    elif all("recovered" in told for told in kinds):
         claim.set(Verdict.WATCH, Action.WATCH, "a PCIe error whose recovery succeeded", "pcie-recovered")
