@@ -15,6 +15,7 @@ from django.db.models import Count, Exists, F, OuterRef, Q, Subquery
 
 from healthboard import clock
 from healthboard.audit import chain, heads
+from healthboard.audit.models import AuditRow
 from healthboard.cases import calls
 from healthboard.cases.calls import CHANGING, STUCK
 from healthboard.cases.models import Case, Decision, Evidence
@@ -110,13 +111,22 @@ def inv4() -> Iterator[str]:
     intents = Call.objects.filter(operation="RunInstances", outcome__in=["", "ok", "unknown"])
     launches = intents.values("repair_id").annotate(n=Count("token", distinct=True))
     for row in launches.filter(n__gt=1):
-        yield f"INV4: repair {row['repair_id']} has {row['n']} launch intents"
+        if row["n"] > 1 + _launched_again(row["repair_id"]):
+            yield f"INV4: repair {row['repair_id']} has {row['n']} launch intents"
     shared = Repair.objects.exclude(replacement=None).values("replacement").annotate(n=Count("pk")).filter(n__gt=1)
     for row in shared:
         yield f"INV4: instance row {row['replacement']} is the replacement of {row['n']} repairs"
     entered = Call.objects.filter(operation="EnterStandby", outcome="ok").values("repair_id").annotate(n=Count("pk"))
     for row in entered.filter(n__gt=1):
         yield f"INV4: repair {row['repair_id']} entered Standby {row['n']} times"
+
+
+def _launched_again(repair: int) -> int:
+    """How often a person had another launched in place of one that had ended."""
+    told = AuditRow.objects.filter(repair_id=repair)
+    ended = told.filter(verb="repair.replacement_ended").count()
+    word = Q(payload__choice="launch_again") | Q(payload__isnull=True)  # an old row's payload may be purged
+    return min(ended, told.filter(word, verb="repair.answered").count())
 
 
 def inv5() -> Iterator[str]:

@@ -133,6 +133,23 @@ def test_inv4_two_launches_of_one_repair_and_one_launch_of_two_repairs(repair):
     assert len(told) == 2 and all(s.startswith("INV4") for s in told)
 
 
+def test_inv4_another_launch_takes_an_ended_one_and_a_persons_word(repair):
+    def told(verb: str, **payload) -> None:
+        make.audit(verb, "as it is told", by=WORKER, repair_id=repair.pk, payload=payload)
+
+    step = repair.steps.get(name="replacement")
+    for token in ("hb-1-1", "hb-1-2"):
+        called(step, "RunInstances", token=token)
+    told("repair.answered", choice="wait_longer")
+    told("repair.replacement_ended")
+    assert names() == {"INV4"}, "a launch ended, and nobody asked for another"
+    told("repair.answered", choice="launch_again")
+    assert names() == set()
+    called(step, "RunInstances", token="hb-1-3")
+    told("repair.answered", choice="launch_again")
+    assert names() == {"INV4"}, "the second one has not ended"
+
+
 def test_inv4_entered_standby_twice(repair):
     for _ in range(2):
         called(repair.steps.get(name="drain"), "EnterStandby")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from healthboard.audit.models import AuditRow
+from healthboard.repairs import lifecycle
 from healthboard.sandbox.launch import stop, terminate
 from healthboard.sandbox.ticks.groups import drop_member, set_member
 from tests.repairs.driver import person
@@ -91,14 +92,45 @@ def test_a_launch_of_its_group_that_ends_gives_way_to_the_groups_next(db, drives
     drive.sound()
 
 
+@pytest.mark.parametrize("then", ["undo", "ended once it served"])
+def test_a_replacement_of_our_own_that_ends_is_followed_by_another_only_by_a_persons_word(db, drives, then):
+    drive, machine = at(drives, "solo", "XID_79", "replacement")
+    first = bound(drive, machine)
+    if then == "ended once it served":
+        drive.at_step(machine, "terminate")
+    ends(drive, first)
+    repair = drive.asking(machine)
+    assert f"The replacement {first.id} has ended" in repair.why_waiting and repair.step == "replacement"
+    assert [c["key"] for c in repair.facts["choices"]] == ["launch_again", "undo"]
+    assert machine.state == "running" and drive.calls()["RunInstances"] == 1, "nothing is launched by itself"
+    if then == "undo":  # before what the other launch gave is known
+        drive.rules({"service": "ec2", "operation": "RunInstances", "do": "drop_after", "times": 1})
+    lifecycle.answer(repair.pk, actor=person(), choice="launch_again", reason="the zone is well again")
+    if then == "undo":
+        drive.until(lambda: drive.calls()["RunInstances"] == 2, 60, 0.5)
+        assert drive.repair(machine).replacement.instance_id == first.id
+        lifecycle.ask_stop(repair.pk, actor=person())
+    repair = drive.repaired(machine)
+    second = drive.fleet.world.instances[repair.replacement.instance_id]
+    assert second.id != first.id and drive.calls()["RunInstances"] == 2
+    made = repair.calls.filter(operation="RunInstances")
+    assert len({call.token for call in made}) == 2 and not drive.calls(first)["TerminateInstances"]
+    failed = [row.why for row in repair.launches.filter(outcome="FAILED")]
+    assert failed == ([] if then == "ended once it served" else [f"{first.id} ended before it served"])
+    if then == "undo":
+        assert repair.state == "CANCELLED" and drive.calls(second)["TerminateInstances"] == 1, drive.said()
+        assert machine.state == "running"
+    else:
+        assert repair.outcome == "REPLACED" and second.state == "running", drive.said()
+    drive.sound()
+
+
 def test_an_undo_after_its_groups_launch_ended_takes_the_next_one_back(db, drives):
     """Else the group would stay one too large, and nobody would know."""
-    from healthboard.repairs.lifecycle import ask_stop
-
     drive, machine = at(drives, "train", "XID_79", "replacement")
     first = bound(drive, machine)
     ends(drive, first)
-    ask_stop(drive.repair(machine).pk, actor=person("operator"))
+    lifecycle.ask_stop(drive.repair(machine).pk, actor=person("operator"))
     repair = drive.repaired(machine)
     assert repair.state == "CANCELLED", drive.said()
     second = drive.fleet.world.instances[repair.replacement.instance_id]

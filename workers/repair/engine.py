@@ -238,7 +238,7 @@ def _blocked(run: Run) -> Result | None:
 
 def _launch_unbound(run: Run) -> bool:
     """A launch that may have been made is bound first: nothing of ours is left without an owner."""
-    return run.repair.step == "launch" and bool(run.calls("RunInstances"))
+    return run.repair.step == "launch" and bool(launch.intended(run))
 
 
 def _paused(run: Run) -> Wait | None:

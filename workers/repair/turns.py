@@ -11,7 +11,7 @@ from healthboard.repairs.recipes import NEVER_ALONE, recipe, terminate_first, wi
 from healthboard.repairs.states import State
 from workers.repair.results import Choices, Wait
 from workers.repair.run import Run
-from workers.repair.steps import leave, undo
+from workers.repair.steps import launch, leave, undo
 
 #: answers that take nothing out of service
 ENDS = ("undo", "leave")
@@ -116,6 +116,9 @@ def answered(run: Run, given: str) -> None:
             _change(run, "REPLACE", "chosen by a person")
         case "terminate_first":
             lifecycle.next_step(repair, "tasks", note="terminate first, by a named person", skipped=True)
+        case "launch_again":
+            launch.another(run)
+            lifecycle.next_step(repair, "launch", note="another is launched by a person's word", skipped=True)
         case "reboot_again":
             run.remember(reboot_after=clock.now().isoformat())
             lifecycle.next_step(repair, "reboot", note="rebooted again by a person", skipped=True)

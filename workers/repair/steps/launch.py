@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from healthboard.repairs import launches, lifecycle
-from healthboard.repairs.models import Launch
+from healthboard.repairs.models import Call, Launch
 from workers.repair import origin, zones
 from workers.repair.results import Ask, Done, Result, Wait
 from workers.repair.run import PASSING, Run
@@ -17,7 +17,20 @@ NO_CAPACITY = (
     "InsufficientInstanceCapacity", "InsufficientCapacity", "InsufficientHostCapacity", "ReservationCapacityExceeded",
     "InsufficientReservedInstanceCapacity", "MaxSpotInstanceCountExceeded", "Unsupported",
 )  # fmt: skip
+ANOTHER = _choice("launch_again", "Launch another")
 FIRST = _choice("terminate_first", "Terminate first, then start the replacement", "terminate_first")
+
+
+def intended(run: Run) -> list[Call]:
+    """Calls of the launch under way that may have made an instance. Those of one that has ended since are not among them."""
+    token = (run.facts.get("launch_request") or {}).get("ClientToken")
+    return [call for call in run.calls("RunInstances") if call.token == token]
+
+
+def another(run: Run) -> None:
+    """In place of one that has ended: an intent of its own, with a token of its own. What was frozen for the first one and
+    what it gave is forgotten, the place is chosen anew."""
+    run.remember(launch_request=None, launched_id=None, launch_zones=[], no_capacity=None)
 
 
 def token_for(repair_id: int, number: int) -> str:
@@ -29,15 +42,18 @@ def launch(run: Run) -> Result:
     """RunInstances from the frozen template version, with the stored token: a repeat returns the same instance."""
     made = run.repair.calls.filter(operation="RunInstances")
     open_ones = [c for c in made if c.outcome in ("", "ok", "unknown")]
-    if run.repair.replacement_id:
-        return Done(f"{run.repair.replacement} starts")
+    new = run.repair.replacement
+    if new is not None and new.instance_id not in run.facts.get("ended_launches", ()):
+        return Done(f"{new} starts")
     if open_ones and open_ones[-1].outcome == "ok" and run.facts.get("launched_id"):
         return _bind(run, run.facts["launched_id"])
-    if "launch_request" not in run.facts:
+    if not run.facts.get("launch_request"):
         if asked := origin.unknown(run):
             return failed(run, asked)
         place, note = zones.first(run)
-        run.remember(launch_home=zones.home(run), launch_note=note, **_frozen(run, 1, place))
+        run.remember(
+            launch_home=zones.home(run), launch_note=note, **_frozen(run, run.facts.get("launch_number", 0) + 1, place)
+        )
     request = run.facts["launch_request"]
     outcome, answer = run.change("ec2", "RunInstances", request, token=request["ClientToken"])
     if outcome == "ok":
@@ -66,7 +82,7 @@ def _no_capacity(run: Run, outcome: str, said: str) -> Result:
         ))  # fmt: skip
     refused = run.repair.calls.filter(operation="RunInstances", outcome__in=NO_CAPACITY).count()
     fresh = False
-    if not run.calls("RunInstances") and (place := zones.after(run, zone)):
+    if not intended(run) and (place := zones.after(run, zone)):
         # every launch so far was refused, so none is under way: another one may be intended
         fresh = place["zone"] not in run.facts.get("launch_zones", [])
         run.remember(**_frozen(run, run.facts.get("launch_number", 1) + 1, place))

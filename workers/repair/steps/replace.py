@@ -16,7 +16,7 @@ from workers.repair.look import ask_aws
 from workers.repair.results import Ask, Back, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
-from workers.repair.steps.launch import FIRST, failed
+from workers.repair.steps.launch import ANOTHER, FIRST, failed
 from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, has_left, set_active
 from workers.repair.steps.prepare import _protected, still_bad
 
@@ -35,9 +35,11 @@ def replacement(run: Run) -> Result:
     if new is None:
         return _awaited(run, "the group has launched nothing")
     problem = why_not_serving(run, new)
-    if problem is not None and problem.gone and run.repair.owner == "GROUP":
+    if problem is not None and (problem.gone or has_ended(run, new)):
         ended(run, new)
-        return _awaited(run, f"{new} has ended, and the group has launched nothing since")
+        if run.repair.owner == "GROUP":
+            return _awaited(run, f"{new} has ended, and the group has launched nothing since")
+        return Ask(f"The replacement {new} has ended. The drained machine is kept.", (ANOTHER, _UNDO))
     if problem is None:
         since = run.facts.get("serving_since")
         if since is None:
@@ -72,13 +74,22 @@ def _awaited(run: Run, nothing: str) -> Result:
     return Wait(5, _with_zones(run, said or "the group is starting a replacement"))
 
 
+def has_ended(run: Run, new: Instance) -> bool:
+    """It was seen to have ended, also where EC2 has forgotten it since."""
+    return new.instance_id in run.facts.get("ended_launches", ())
+
+
 def ended(run: Run, new: Instance) -> None:
-    """What the group launched has ended by itself: it launches the next one without being asked, and that is ours then."""
-    if new.instance_id in run.facts.get("ended_launches", ()):
+    """What was launched has ended by itself. A group launches the next one without being asked, and that is ours then; of a
+    launch template's machine a person says whether there is to be another."""
+    if has_ended(run, new):
         return
     if run.facts.get("served") != new.instance_id:
         launches.note(run.repair, Launch.Outcome.FAILED, zone=new.zone, why=f"{new} ended before it served")
-    lifecycle.replacement_ended(run.repair, "the group launches another")
+    another = (
+        "the group launches another" if run.repair.owner == "GROUP" else "another is launched by a person's word only"
+    )
+    lifecycle.replacement_ended(run.repair, another)
 
 
 def _with_zones(run: Run, why: str) -> str:
@@ -189,7 +200,7 @@ def may_end(run: Run) -> Result | None:
         if new is None:
             return Undo("there is no replacement")
         if problem := why_not_serving(run, new):
-            if problem.gone and run.repair.owner == "GROUP":
+            if problem.gone:
                 return Back("replacement", f"{new} has ended: another one has to serve first")
             return _held_up(run, f"the replacement stopped serving: {problem.why}")
     if again := set_active(run):

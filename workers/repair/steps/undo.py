@@ -10,7 +10,7 @@ from workers.repair.look import Look, ask_aws, look_at
 from workers.repair.results import Ask, Done, Result, Skip, Wait
 from workers.repair.run import Run
 from workers.repair.steps.leave import _AGAIN, TRIES, _after, _choice, _state, heard_again, in_group_again
-from workers.repair.steps.replace import ended, launched_by_group
+from workers.repair.steps.replace import ended, has_ended, launched_by_group
 
 REMOVE = "TerminateInstanceInAutoScalingGroup"
 _LEAVE = _choice("leave", "Leave it as it is")
@@ -170,7 +170,9 @@ def _surplus(run: Run) -> Instance | Result | None:
 
 
 def _ended_by_itself(run: Run, new: Instance) -> bool:
-    """The group's launch ended, and not because of us: the group launches another, which is then the one too many."""
+    """It ended, and not because of us: what the group, or a person by this repair, launched since is the one too many."""
+    if has_ended(run, new):
+        return True
     if run.repair.owner != "GROUP" or run.calls(REMOVE, target=new.instance_id) or not look_at(new).gone:
         return False
     ended(run, new)
