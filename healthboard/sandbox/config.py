@@ -41,6 +41,8 @@ class Config:
     web_url: str = "http://127.0.0.1:8000"
     post: bool = True
     exporters: bool = False
+    #: the fleet is not in the account's default VPC, so that EC2 refuses a launch of its templates that names no subnet
+    own_vpc: bool = False
     #: a group replaces an impaired or stopped member no sooner than this
     replace_after_s: float = 45.0
     tick_s: float = 0.2

@@ -58,7 +58,7 @@ class _World(Fleet):
         from healthboard.sandbox.server import Engine
 
         self.clock = Still(at)  # type: ignore[assignment]
-        values: dict[str, Any] = {"speed": SPEED, "script": False, "post": False, **settings}
+        values: dict[str, Any] = {"speed": SPEED, "script": False, "post": False, "own_vpc": True, **settings}
         self.engine = Engine(Config(home=home, **values), self.clock)
         self.engine.start(ticking=False)
         self.home, self.url = home, self.engine.url

@@ -45,7 +45,9 @@ class _Copied(driver._World):
     def __init__(self, home: Path, port: int, moment: float) -> None:
         self.clock = driver.Still()  # type: ignore[assignment]
         self.clock.base, self.clock.offset = moment, 0.0
-        self.engine = Engine(Config(home=home, speed=SPEED, script=False, post=False, port=port), self.clock)
+        self.engine = Engine(
+            Config(home=home, speed=SPEED, script=False, post=False, port=port, own_vpc=True), self.clock
+        )
         self.engine.start(ticking=False)
         self.home, self.url = home, self.engine.url
 

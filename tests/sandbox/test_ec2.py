@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import threading
+from dataclasses import replace
 
 import pytest
 from botocore.exceptions import ClientError
@@ -323,6 +324,8 @@ def test_a_persistent_spot_request_starts_another_until_it_is_cancelled(fleet):
 
 
 def test_without_a_subnet_ec2_goes_into_the_default_vpc_where_the_fleets_security_groups_are_not(fleet):
+    assert launch(fleet, "0", "")["State"]["Name"] == "pending", "where the fleet is in the default VPC"
+    fleet.engine.sandbox.config = replace(fleet.engine.sandbox.config, own_vpc=True)
     data = fleet.world.template_named("solo").versions["2"]
     assert code_of(lambda: launch(fleet, "a", "")) == "InvalidParameter"
     assert code_of(lambda: launch(fleet, "b", "", Placement={"AvailabilityZone": "us-east-1b"})) == "InvalidParameter"

@@ -125,7 +125,9 @@ def _zone(world: World, data: dict[str, Any]) -> str:
 
 
 def _one_network(world: World, data: dict[str, Any]) -> None:
-    """Security groups belong to the fleet's VPC: without a subnet, EC2 would go into the account's default VPC."""
+    """Security groups belong to the fleet's VPC: without a subnet, EC2 goes into the account's default VPC."""
+    if not world.config.own_vpc:
+        return
     outside = [] if data.get("SubnetId") or data.get("NetworkInterfaces") else [data.get("SecurityGroupIds")]
     outside += [
         one.get("Groups") for one in data.get("NetworkInterfaces") or ()
