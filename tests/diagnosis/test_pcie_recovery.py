@@ -28,6 +28,7 @@ def _failed(seconds=9, port=PORT):
         ([_failed()], ASKED),  # the driver takes part in no recovery, so that it fails for errors of any severity
         ([_fatal(port=OTHER), _failed()], ASKED),
         ([_fatal(7200), _failed()], ASKED),
+        ([_fatal(port=None), _failed(port=None)], ASKED),  # neither says whose it is
         ([_fatal(), kernel("PCIE_AER_FATAL", gpu=None, seq=2, aer="recovered", port=OTHER)], ASKED),
         ([_fatal(), kernel("PCIE_AER_FATAL", 9, gpu=None, seq=2, aer="recovered", port=PORT)], (Verdict.WATCH, Action.WATCH)),
     ],

@@ -167,18 +167,18 @@ def _switch(claim: Claim) -> None:
 
 def _pcie(claim: Claim) -> None:
     """Recovery fails for errors of any severity, since NVIDIA's driver takes part in none: only with a fatal error of the
-    same port, or of the GPU itself, shortly before is the link broken."""
+    same port, or of the GPU itself, about that time is the link broken. Lines that name neither may be of several."""
     ports = {event.attrs.get("port") for event in claim.events}
     kinds = [
         {event.attrs.get("aer") for event in one}
         for port in ports
         for one in bursts([event for event in claim.events if event.attrs.get("port") == port], RECOVERY)
     ]
-    if any({"fatal", "recovery-failed"} <= told for told in kinds):
+    if (claim.gpu or None not in ports) and any({"fatal", "recovery-failed"} <= told for told in kinds):
         why = "a fatal PCIe error and its recovery failed"
         claim.set(Verdict.HARDWARE, Action.REPLACE, why, "pcie-recovery-failed")
     elif any("recovery-failed" in told for told in kinds):
         why = "the recovery of a PCIe error failed, and no line says that the error was fatal"
         claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "pcie-recovery-failed")
-    elif all("recovered" in told for told in kinds):
+    elif kinds and all("recovered" in told for told in kinds):
         claim.set(Verdict.WATCH, Action.WATCH, "a PCIe error whose recovery succeeded", "pcie-recovered")
