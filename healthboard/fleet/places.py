@@ -46,6 +46,9 @@ class Source(Place):
     watched_from = models.DateTimeField(null=True)  # after a start, a gap or a jump: until it has told full rounds
     #: [ISO time, why] of each failure after it had seen, the newest last
     lost = models.JSONField(default=list, db_default=[])
+    #: answers alike, so far, that told too few of what was known to be believed; and how many these told at most
+    doubted_rounds = models.PositiveIntegerField(default=0, db_default=0)
+    doubted_told = models.PositiveIntegerField(default=0, db_default=0)
     calls = models.PositiveBigIntegerField(default=0)
     dropped = models.JSONField(default=dict)  # reason -> messages that were not used
 

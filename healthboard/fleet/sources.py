@@ -36,4 +36,4 @@ def watch_anew(now: datetime, **place: Any) -> int:
     """
     rows = Source.objects.filter(**place)
     rows.filter(attempted_at__gt=now).update(attempted_at=None)
-    return rows.update(good_rounds=0, watched_from=now)
+    return rows.update(good_rounds=0, doubted_rounds=0, watched_from=now)

@@ -14,6 +14,8 @@ from workers.collect import ecs_instances, ecs_providers, ecs_tasks, sources, st
 from workers.collect.reader import Blind, Reader
 
 BATCH_NAME = "AWSBatch-"
+#: a cluster that ECS no longer lists is gone after so many full rounds: it is described as INACTIVE only when asked for
+ROUNDS_UNTIL_GONE = 5
 
 
 @dataclass(slots=True)
@@ -41,17 +43,24 @@ def collect(account: Account, region: str) -> bool:
     except Blind as blind:
         claim.failed(blind, calls=reader.calls if reader else 0)
         return False
-    known = Cluster.objects.filter(account=account, region=region, gone_at=None).count()
-    doubt = claim.doubt(len(described), known, "clusters")
+    known = set(Cluster.objects.filter(account=account, region=region, gone_at=None).values_list("name", flat=True))
+    told = {_name(item) for item in described}
+    doubt = claim.doubt(len(known & told), len(known), "clusters")
     if doubt:
         claim.failed(doubt, calls=reader.calls)
         return False
     clusters = _store_clusters(account, region, described, at)
+    if claim.source.good_rounds >= ROUNDS_UNTIL_GONE:
+        _mark_gone(account, region, known - {store.tail(arn) for arn in arns}, at)
     claim.good(calls=reader.calls, note=_failed_parts("describe_clusters", failures))
     every = [collect_cluster(account, region, *pair) for pair in clusters]
     if ours := itself.own().clusters:  # of a new member the other round learns it only later
         Instance.objects.filter(cluster__in=ours, is_self=False).update(is_self=True)
     return all(every)
+
+
+def _name(item: dict[str, Any]) -> str:
+    return item.get("clusterName") or store.tail(item.get("clusterArn"))
 
 
 def _store_clusters(
@@ -60,7 +69,7 @@ def _store_clusters(
     wanted = aws.clusters()
     told, items = {}, {}
     for item in described:
-        name = item.get("clusterName") or store.tail(item.get("clusterArn"))
+        name = _name(item)
         if not name or (wanted and name not in wanted):
             continue
         tags = store.tags_of(item)
@@ -82,6 +91,13 @@ def _store_clusters(
 
     stored = store.settle(account, write)
     return [(row, items[name]) for name, row in stored.items() if row.gone_at is None]
+
+
+def _mark_gone(account: Account, region: str, unlisted: set[str], at: datetime) -> None:
+    """Clusters that ECS has not listed for several full rounds; one that it lists again is there again."""
+    since = at - ROUNDS_UNTIL_GONE * clock.scaled(sources.INTERVAL_S)
+    rows = Cluster.objects.filter(account=account, region=region, gone_at=None, name__in=unlisted)
+    rows.filter(seen_at__lt=since).update(gone_at=at)
 
 
 def collect_cluster(account: Account, region: str, cluster: Cluster, item: dict[str, Any]) -> bool:

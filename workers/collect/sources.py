@@ -28,8 +28,8 @@ SHARE = 0.5
 FEW = 4
 #: so many of the moments at which a source was lost are kept
 LOSSES = 400
-#: after this long without a believed round the answer is taken as the truth
-PATIENCE = timedelta(hours=1)
+#: after so many answers alike, an hour of them, the answer is taken as the truth
+DOUBTED_ROUNDS = 60
 
 
 class Claim:
@@ -82,13 +82,25 @@ class Claim:
         row.save(update_fields=["dropped"])
 
     def doubt(self, told: int, known: int, what: str) -> str:
-        """Why a round that told so few of the known ones is not believed, or empty."""
+        """Why a round that told so few of the known ones is not believed, or empty. `told`: how many of these it told.
+
+        Counted in answers and not in time: of a time in which nobody asked, an answer says nothing. One that tells far
+        fewer than those before it is another one.
+        """
+        source = self.source
+        doubted, most = source.doubted_rounds, source.doubted_told
         if not known or told >= known * SHARE or (told and known < FEW):
+            rounds, most = 0, 0
+        elif doubted and told >= most * SHARE:
+            rounds, most = doubted + 1, max(told, most)
+        else:
+            rounds, most = 1, told
+        if (rounds, most) != (doubted, source.doubted_told):
+            source.doubted_rounds, source.doubted_told = rounds, most
+            Source.objects.filter(pk=source.pk).update(doubted_rounds=rounds, doubted_told=most)
+        if not rounds or rounds > DOUBTED_ROUNDS:
             return ""
-        since = self.source.succeeded_at
-        if since is not None and clock.now() - since > clock.scaled(PATIENCE):
-            return ""
-        return f"only {told} of {known} known {what} were told: not believed"
+        return f"only {told} of {known} known {what} were told: not believed until {DOUBTED_ROUNDS} rounds have said so"
 
 
 def source_of(account: Account, region: str, name: str, scope: str = "") -> Source:
@@ -107,6 +119,9 @@ def claim(account: Account, region: str, name: str, scope: str = "") -> Claim | 
     if not Source.objects.filter(free, pk=source.pk).update(attempted_at=now, interval_s=interval):
         return None
     source.attempted_at = now
+    if source.good_rounds and blind(source, now):  # what was in a row ended with the silence, whatever this round tells
+        source.good_rounds = 0
+        Source.objects.filter(pk=source.pk).update(good_rounds=0)
     return Claim(source)
 
 
