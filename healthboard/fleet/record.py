@@ -165,10 +165,12 @@ def pull_in(now: datetime) -> int:
 
     Otherwise nothing newer would count until that time had come. Gives how many rows were moved.
     """
+    # EC2's facts are not told by a head alone: a round leaves alone what a later one seems to have seen
+    seen = Instance.objects.filter(seen_at__gt=now).update(seen_at=now)
     if not Head.objects.filter(last_at__gt=now).exists():
-        return 0  # every source that speaks moves its head: the long tables need no search
+        return seen  # every source that speaks moves its head: the long tables need no search
     times = Least(F("at"), now), Least(F("last_at"), now)
-    moved = Head.objects.filter(last_at__gt=now).update(last_at=now)
+    moved = seen + Head.objects.filter(last_at__gt=now).update(last_at=now)
     moved += Interval.objects.filter(since__gt=now).update(since=now)
     moved += Interval.objects.filter(until__gt=now).update(until=now)
     moved += HealthEvent.objects.filter(received_at__gt=now).update(received_at=now, at=times[0], last_at=times[1])

@@ -9,7 +9,7 @@ import pytest
 from healthboard import clock
 from healthboard.diagnosis.evaluate import evaluate
 from healthboard.diagnosis.signals import Verdict
-from healthboard.fleet import evidence
+from healthboard.fleet import evidence, gaps
 from healthboard.fleet.models import Head, Instance, Interval, Pool, Source, Task
 from tests.collect.conftest import again, control, rounds
 from workers.collect import ec2, ecs
@@ -140,3 +140,15 @@ def test_protection_that_cannot_be_read_keeps_what_was_known(sandbox, fleet):
     task.refresh_from_db()
     assert task.protected_until is not None
     assert "get_task_protection" in source("ecs", "gpu").error and source("ecs", "gpu").good_rounds == 0
+
+
+@pytest.mark.parametrize("heads", [False, True])
+def test_what_ec2_told_before_the_clock_was_set_back_holds_back_nothing_that_it_tells_now(sandbox, fleet, heads):
+    ahead = clock.now() + timedelta(minutes=30)
+    Instance.objects.update(seen_at=ahead, state="pending", paused_by_tag=True)
+    if heads:
+        Head.objects.update(last_at=ahead)
+    gaps.begin("the clock was set back by 1800 s")
+    again()
+    assert ec2.collect(fleet, "us-east-1") is True
+    assert set(Instance.objects.values_list("state", "paused_by_tag")) == {("running", False)}
