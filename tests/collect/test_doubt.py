@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db.models import Value
+from django.db.models.functions import Concat
 
 from healthboard import clock
 from healthboard.fleet.models import Cluster, Instance, Source
@@ -32,7 +34,7 @@ def ago(minutes: float):
 
 def untold(account, count: int, minutes: float) -> list[int]:
     """Members of the cluster that neither EC2 nor ECS tells of any more."""
-    gpu = Cluster.objects.get(account=account, name="gpu")
+    gpu = Cluster.objects.get(account=account, name__startswith="gpu")
     rows = [
         Instance(account=account, region=REGION, instance_id=f"i-{n:017x}", cluster=gpu, state="running",
                  ecs_status="ACTIVE", agent_connected=True, container_arn=f"arn:aws:ecs:container-instance/gpu/{n}",
@@ -66,6 +68,17 @@ def test_the_first_answer_after_a_silence_makes_nobody_gone(sandbox, fleet, minu
     assert states(lost) == {("running", "ACTIVE", False)}
     assert not Instance.objects.exclude(gone_at=None).exists()
     assert Source.objects.get(name="ec2").good_rounds == (0 if empty else 1)
+
+
+def test_machines_and_clusters_of_others_do_not_make_up_for_ours(sandbox, fleet):
+    """What the sandbox tells is foreign here: of what is known it tells none."""
+    Instance.objects.all().delete()
+    Cluster.objects.all().update(name=Concat("name", Value("-of-others")))
+    untold_ones = untold(fleet, 10, 1)
+    assert listen(ec2, fleet, 1) + listen(ecs, fleet, 1) == [False, False]
+    assert Source.objects.get(name="ec2").error.startswith("only 0 of 10 known instances")
+    assert Source.objects.get(name="ecs", scope="").error.startswith("only 0 of ")
+    assert states(untold_ones) == {("running", "ACTIVE", False)}
 
 
 def shrunk(name: str, scope: str, told: int) -> None:
