@@ -32,7 +32,7 @@ def store_instances(
     values, readable = {}, {}
     for instance_id, item in newest.items():
         row = known.get(instance_id)
-        if row is not None and _older(row, item):
+        if row is not None and (_older(row, item) or _outranked(row, cluster, item)):
             continue
         readable[instance_id] = item
         values[instance_id] = _columns(cluster, item, row, pools)
@@ -61,7 +61,8 @@ def store_some(cluster: Cluster, told: list[dict[str, Any]], at: datetime) -> No
     newest = _newest(told)
     rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("pool")
     rows = rows.filter(cluster=cluster, gone_at=None, instance_id__in=list(newest)).order_by("pk")
-    known = {row.instance_id: row for row in rows if not _older(row, newest[row.instance_id])}
+    known = {row.instance_id: row for row in rows if _same(row, newest[row.instance_id])}
+    known = {name: row for name, row in known.items() if not _older(row, newest[name])}
     values = {name: _columns(cluster, newest[name], row, {}) for name, row in known.items()}
     stored = store.upsert(Instance, known, values, {})
     items = []
@@ -89,11 +90,26 @@ def _rank(item: dict[str, Any]) -> tuple[bool, float]:
     return bool(item.get("agentConnected")), registered.timestamp() if isinstance(registered, datetime) else 0.0
 
 
+def _same(row: Instance, item: dict[str, Any]) -> bool:
+    return row.container_arn == item.get("containerInstanceArn")
+
+
 def _older(row: Instance, item: dict[str, Any]) -> bool:
     """An answer from before what we know: versions of one registration only grow."""
     version = item.get("version")
-    same = row.container_arn == item.get("containerInstanceArn")
-    return same and isinstance(version, int) and version < row.ecs_version
+    return _same(row, item) and isinstance(version, int) and version < row.ecs_version
+
+
+def _outranked(row: Instance, cluster: Cluster, item: dict[str, Any]) -> bool:
+    """An agent that moved to another cluster leaves a registration behind in the one before, ACTIVE and without tasks.
+
+    Only a cluster's own answer tells what has become of its registration; of those of two clusters the one ranks higher
+    whose agent is connected, then the later one.
+    """
+    if row.cluster is None or row.cluster_id == cluster.pk or row.cluster.gone_at is not None:
+        return False
+    registered = row.registered_at.timestamp() if row.registered_at is not None else 0.0
+    return _rank(item) <= (row.agent_connected is True, registered)
 
 
 def _columns(cluster: Cluster, item: dict[str, Any], row: Instance | None, pools: dict[str, Pool]) -> dict[str, Any]:
@@ -109,8 +125,9 @@ def _columns(cluster: Cluster, item: dict[str, Any], row: Instance | None, pools
         "tasks_running": item.get("runningTasksCount") or 0,
         "tasks_pending": item.get("pendingTasksCount") or 0,
     }
-    # a member in Standby or detached may lose the provider's name: then the pool known before stays
-    pool = pools.get(item.get("capacityProviderName") or "") or (row.pool if row is not None else None)
+    pool = pools.get(item.get("capacityProviderName") or "")
+    if pool is None and row is not None and row.pool is not None and row.pool.cluster_id == cluster.pk:
+        pool = row.pool  # a member in Standby or detached may lose the provider's name: the pool known before stays
     values["pool"] = pool
     if cluster.batch and (row is None or row.owner != Owner.BATCH):
         values |= {"owner": Owner.BATCH, "owner_evidence": [f"cluster {cluster.name} belongs to AWS Batch"]}
