@@ -309,3 +309,38 @@ def test_people_give_up_the_tasks_that_they_were_shown_and_none_that_come_later(
     assert len(solo.repair(machine).facts["given_up"]["tasks"]) == 3 and later.last == "RUNNING"
     assert solo.repaired(machine).outcome == "REPLACED", solo.said()
     solo.sound()
+
+
+def test_no_tasks_prove_nothing_where_the_agent_is_away_and_the_machine_runs(solo):
+    """ECS may tell of a registration that the agent left behind: the machine may be at work under another."""
+    machine = solo.machine("solo")
+    solo.one_pass()
+    solo.inject(machine, "XID_79", 0)
+    solo.at_step(machine, "tasks")
+    solo.working = False
+    world, container = solo.fleet.world, solo.fleet.container(machine)
+    for task in world.live_tasks(container.id):
+        task.last = task.desired = "STOPPED"
+    container.connected, container.agent_away = False, "left"
+
+    def said(**values):
+        run = Run(solo.repair(machine))
+        run.values = {**run.values, **values}
+        return run, leave._left(run)
+
+    run, waits = said()
+    assert (run.look.tasks, run.look.connected, run.look.state) == (0, False, "running")
+    assert isinstance(waits, Wait) and not leave.has_left(run)
+    run, asks = said(disconnect_s=0)
+    assert isinstance(asks, Ask) and "agent is away" in asks.why
+    assert {c["key"] for c in asks.choices} == {"again", "force_tasks", "undo"}
+    machine.state = "stopped"
+    run, left = said()
+    assert isinstance(left, Done) and leave.has_left(run), "what is stopped runs nothing"
+    machine.state = "running"
+    assert not leave.has_left(said()[0]), "it may, once it runs again"
+    container.connected = True
+    run, left = said()
+    assert isinstance(left, Done) and leave.has_left(run)
+    container.connected = False
+    assert leave.has_left(said()[0]), "this registration was seen empty by its agent, while it was drained"

@@ -172,7 +172,9 @@ def _left(run: Run) -> Result:
         return _unlisted(run)
     if again := set_active(run):
         return again
-    if look.tasks == 0:
+    if _empty(run):
+        if look.connected is True:
+            run.remember(emptied=run.instance.container_arn)
         return Done("every task has left")
     here = tasks_on(run.instance)
     if given_up(run, here):
@@ -196,6 +198,8 @@ def _left(run: Run) -> Result:
                 f"{left.why} Not proven: {missing}.",
                 (_choice("force_tasks", "Give these tasks up and go on", "terminate_first"), _AGAIN, _UNDO),
             )
+    if look.tasks == 0:
+        return _not_heard(run)
     if run.late("drain_timeout_s", 1800):
         names = ", ".join(sorted({t.get("group", "?") for t in here})[:5])
         to_give_up(run, here)
@@ -232,7 +236,25 @@ def still_empty(run: Run) -> Result | None:
 
 def has_left(run: Run) -> bool:
     """Directly before the end or a restart: nothing runs there, or what does counts as gone or was given up."""
-    return run.look.container is None or run.look.tasks == 0 or given_up(run) or counted_as_gone(run)
+    return run.look.container is None or _empty(run) or given_up(run) or counted_as_gone(run)
+
+
+def _empty(run: Run) -> bool:
+    """ECS counts no task, and its agent has told so. One that is away may have left this registration behind, and its
+    machine, which EC2 shows running, may be at work under another."""
+    told = run.look.connected is True or run.facts.get("emptied") == run.instance.container_arn
+    return run.look.tasks == 0 and (told or run.look.state in ("stopped", "shutting-down", "terminated"))
+
+
+def _not_heard(run: Run) -> Result:
+    if run.in_step_for() < run.span("disconnect_s", 300):
+        return Wait(5, "ECS counts no task, but its agent is away")
+    to_give_up(run, [])
+    return Ask(
+        "ECS counts no task, but its agent is away while EC2 shows it running: it may be at work in another cluster. "
+        "Look at the machine first.",
+        (_AGAIN, _choice("force_tasks", "Give its tasks up and go on", "terminate_first"), _UNDO),
+    )
 
 
 def _unlisted(run: Run) -> Result:
