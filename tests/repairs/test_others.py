@@ -214,6 +214,11 @@ def test_a_pause_tag_is_read_before_every_step_even_of_an_undo(db, drives):
     drive.steps(5, 2)
     assert drive.calls() == before
     machine.tags = {k: v for k, v in machine.tags.items() if k != "healthboard:pause"}
+    container = drive.fleet.container(machine)
+    container.tags = {**container.tags, "healthboard:pause": "yes"}
+    drive.steps(5, 2)
+    assert drive.calls() == before and "container instance" in drive.repair(machine).why_waiting
+    container.tags = {k: v for k, v in container.tags.items() if k != "healthboard:pause"}
     assert drive.repaired(machine).state == "CANCELLED"
     drive.sound()
 

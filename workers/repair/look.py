@@ -108,6 +108,8 @@ def _look_at(instance: Instance) -> Look:
         if container is None and not any(f.get("reason") == "MISSING" for f in answer.get("failures", [])):
             raise AwsTrouble("DescribeContainerInstances answered neither the instance nor a failure")
         clusters = ask_aws(ecs.describe_clusters, clusters=[instance.cluster.name], include=["TAGS"])["clusters"]
+        if any(t.get("key") == PAUSE_TAG for t in (container or {}).get("tags", [])):
+            paused = paused or "container instance"
         if any(t.get("key") == PAUSE_TAG for c in clusters for t in c.get("tags", [])):
             paused = paused or "cluster"
 
