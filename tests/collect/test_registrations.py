@@ -86,3 +86,14 @@ def test_a_machine_leaves_the_pool_of_its_cluster_with_the_cluster():
     mine = Pool.objects.create(account=new.account, region=new.region, cluster=new, name="t", kind="TEMPLATE")
     Instance.objects.update(pool=mine)
     assert store(new, told(2, tasks=4, version=4)).pool == mine, "one of its cluster stays, though no provider is told"
+
+
+def test_a_round_loads_the_rows_of_its_cluster_and_those_told_only():
+    homes = [factories.cluster(f"c{number}") for number in range(4)]
+    for number in range(20):
+        factories.instance(factories.pool("p", cluster=homes[number % 4]))
+    factories.instance(factories.pool("p", cluster=homes[0]), instance_id=ID)
+    elsewhere = factories.instance(factories.pool("p", cluster=homes[1]), instance_id="i-0123456789abcdef1")
+    rows = ecs_instances._known(homes[0], [ID, elsewhere.instance_id])
+    assert len(rows) == 7 and rows[elsewhere.instance_id] == elsewhere
+    assert store(homes[0], told(5)).cluster == homes[0]

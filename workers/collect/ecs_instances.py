@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
+
+from django.db.models import Q
 
 from healthboard.diagnosis import ecs as diagnosis
 from healthboard.diagnosis.signals import CheckStatus, Reading
@@ -28,7 +31,7 @@ def store_instances(
     """Write what changed and the round's readings; gives instances by container instance ARN."""
     newest = _newest(told)
     scope = {"account_id": cluster.account_id, "region": cluster.region}
-    known = store.known_instances(cluster.account_id, cluster.region, newest)
+    known = _known(cluster, newest)
     values, readable = {}, {}
     for instance_id, item in newest.items():
         row = known.get(instance_id)
@@ -46,7 +49,7 @@ def store_instances(
     items += _unread(failures, by_arn, at, {item.instance.pk for item in items})
     record.record_many("ecs", at, items)
     over = _let_go(cluster, {item.get("containerInstanceArn") for item in told}, failures, at, source)
-    here = {**known, **stored}.values()  # every live row of the place, locked
+    here = {**known, **stored}.values()  # every live row of the cluster, locked
     outside = [
         row for row in here
         if row.gone_at is None and row.cluster_id == cluster.pk and (row.ecs_status == "INACTIVE" or row.pk in over)
@@ -54,6 +57,14 @@ def store_instances(
     inactive = Reading("ECS_STATUS", "INACTIVE", "ecs", at, at)
     record.record_many("ecs", at, [record.Item(row, [inactive]) for row in sorted(outside, key=lambda row: row.pk)])
     return by_arn
+
+
+def _known(cluster: Cluster, told: Iterable[str]) -> dict[str, Instance]:
+    """The cluster's live rows and those told, by EC2 id, locked in the order that everybody locks them in."""
+    rows = Instance.objects.select_for_update(of=("self",), no_key=True).select_related("cluster", "pool")
+    rows = rows.filter(account_id=cluster.account_id, region=cluster.region).order_by("pk")
+    rows = rows.filter(Q(cluster=cluster, gone_at=None) | Q(instance_id__in=list(told)))
+    return {row.instance_id: row for row in rows}
 
 
 def store_some(cluster: Cluster, told: list[dict[str, Any]], at: datetime) -> None:
