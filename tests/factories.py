@@ -10,6 +10,7 @@ from django.contrib.auth import get_user_model
 
 from healthboard import clock
 from healthboard.audit.record import record
+from healthboard.cases.evidence import evidence_hash
 from healthboard.cases.models import Case, Decision, Evidence
 from healthboard.fleet.models import (
     Account,
@@ -27,6 +28,7 @@ from healthboard.fleet.models import (
 )
 from healthboard.people.actors import Actor
 from healthboard.people.models import Grant
+from healthboard.policies.reading import reread
 from healthboard.repairs.models import Breaker, Call, Occupancy, Pause, Repair, Step, Switch
 
 REGION = "us-east-1"
@@ -386,6 +388,14 @@ def case(
     Evidence.objects.create(
         case=row, at=opened, hash=row.evidence_hash, verdict=verdict, inputs={}, assessment=assessment
     )
+    return row
+
+
+def as_read(row: Case) -> Case:
+    """The case with the hash of what its machine's evidence reads now, with which an answer is compared."""
+    row.evidence_hash = evidence_hash(reread(row.instance).assessment)
+    row.save(update_fields=["evidence_hash"])
+    row.evidence.update(hash=row.evidence_hash)
     return row
 
 

@@ -126,7 +126,7 @@ def _waiting(found: dict, train, solo, nightly) -> None:
     who = Actor("healthboard:evidence", "system")
     make.audit("case.opened", "case opened: Xid 119 on GPU 3, ambiguous", by=who, case_id=case.pk, instance=sick)
     make.audit("case.planned", "plan version 1: drain and reboot", by=POLICY, case_id=case.pk, instance=sick)
-    found["case"], found["sick"] = case, sick
+    found["case"], found["sick"] = make.as_read(case), sick
     found["like"] = [
         make.case(
             make.instance(solo, verdict="AMBIGUOUS", verdict_code="XID_109", instance_type="p4d.24xlarge"),

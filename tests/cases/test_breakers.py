@@ -234,7 +234,8 @@ def test_a_repair_under_way_asks_nothing_more_of_an_aws_that_fails_but_for_what_
     found = engine._blocked(Run(repair))  # there is no AWS in this test to ask
     assert found.seconds == 60 and "too many errors" in found.why
     steps = factories.steps(repair, "launch")
-    factories.call(steps[0], "RunInstances", "unknown")
+    made = factories.call(steps[0], "RunInstances", "unknown")
+    repair.facts["launch_request"] = {"ClientToken": made.token}
     assert engine._launch_unbound(Run(repair))
 
 

@@ -45,4 +45,4 @@ def case(home):
     gpus = make.gpus(on, 8, bad={3: "error"})
     make.event(on, "XID_119", gpu=gpus[3].uuid, text="NVRM: Xid (PCI:0000:3d:00): 119, Timeout")
     make.reading(on, "EC2_SYSTEM", "OK")
-    return make.case(on, gpu=gpus[3].uuid)
+    return make.as_read(make.case(on, gpu=gpus[3].uuid))

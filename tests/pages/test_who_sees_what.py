@@ -160,7 +160,7 @@ def test_the_theme_cookie_goes_back_to_this_site_only(log_in):
 
 def test_json_of_the_fleet_is_json(home, log_in):
     make.instance(home)
-    assert set(json.loads(log_in("viewer").get("/fleet/?format=json").content)) == {"items"}
+    assert set(json.loads(log_in("viewer").get("/fleet/?format=json").content)) == {"items", "more"}
 
 
 def test_case_and_instance_pages_only_count_what_is_of_other_pools(home, log_in):
