@@ -19,8 +19,8 @@ from healthboard.cases.models import Case
 from healthboard.cases.states import OPEN as CASES_OPEN
 from healthboard.diagnosis.signals import Verdict
 from healthboard.fleet import itself
-from healthboard.fleet.models import Instance, Pulse, Round, Source
-from healthboard.fleet.sources import blind
+from healthboard.fleet.models import Instance, Pulse, Round
+from healthboard.fleet.sources import blind, listened_to
 from healthboard.notices import queries as told
 from healthboard.people.models import NodeRefusal
 from healthboard.repairs.models import KINDS, Breaker, Occupancy, Pause, Repair, Switch
@@ -100,7 +100,7 @@ class Numbers:
         drops = CounterMetricFamily(
             "healthboard_source_dropped_messages", "Messages that were not used", labels=[*labels, "reason"]
         )
-        for source in Source.objects.select_related("account").order_by("pk"):
+        for source in listened_to().select_related("account").order_by("pk"):
             values = [source.name, source.account.account_id, source.region, source.scope]
             if source.succeeded_at is not None:
                 ages.add_metric(values, max((now - source.succeeded_at).total_seconds(), 0))

@@ -19,7 +19,7 @@ from healthboard.approve.waits import Waits
 from healthboard.cases import alarm
 from healthboard.fleet import foreign
 from healthboard.fleet.models import Source
-from healthboard.fleet.sources import blind
+from healthboard.fleet.sources import blind, listened_to
 from healthboard.people import access
 from healthboard.repairs import queries
 from healthboard.repairs.models import Switch
@@ -65,7 +65,7 @@ def frame(request: HttpRequest) -> Frame:
         now, see = clock.now(), access.seeing(request.user)
         found = request._frame = Frame(
             switch=Switch.objects.first(),
-            blind=[one for one in see(Source.objects.select_related("account"), pool="") if blind(one, now)],
+            blind=[one for one in see(listened_to().select_related("account"), pool="") if blind(one, now)],
             waits=waits.count(see),
             breakers=queries.breakers(see).filter(released_at=None).count(),
             alarms=_alarms(see),

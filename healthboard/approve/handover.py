@@ -19,13 +19,12 @@ from healthboard import clock, words
 from healthboard.approve import waits
 from healthboard.approve.context import frame
 from healthboard.approve.second import where
-from healthboard.approve.system import here
 from healthboard.cases import alarm
 from healthboard.cases.models import Case, Decision
 from healthboard.cases.states import State
 from healthboard.fleet import foreign
-from healthboard.fleet.models import Instance, Source
-from healthboard.fleet.sources import blind
+from healthboard.fleet.models import Instance
+from healthboard.fleet.sources import blind, listened_to
 from healthboard.pages import page
 from healthboard.people import access
 from healthboard.repairs import queries
@@ -189,7 +188,7 @@ def _breakers(request: HttpRequest, since: datetime) -> Section:
 def _blind(request: HttpRequest, now: datetime) -> Section:
     sources = [
         s
-        for s in here(access.seeing(request.user), Source)
+        for s in access.seeing(request.user)(listened_to(), pool="")
         .select_related("account")
         .order_by("account", "region", "name")
         if blind(s, now)

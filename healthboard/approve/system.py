@@ -22,7 +22,7 @@ from healthboard.celery import TICKS, every
 from healthboard.fleet import aws_notices, foreign, itself
 from healthboard.fleet.models import AwsNotice, Instance, Pool, Pulse, Source, Workload
 from healthboard.fleet.seeing import WATCH_ROUNDS
-from healthboard.fleet.sources import blind
+from healthboard.fleet.sources import blind, listened_to
 from healthboard.notices import queries as told
 from healthboard.pages import explained, live, page, version
 from healthboard.people import access, detour
@@ -73,7 +73,7 @@ def context(request: HttpRequest, seen: dict[str, Any]) -> dict[str, Any]:
     pulses = {pulse.name: pulse for pulse in Pulse.objects.order_by("name")}
     released = queries.breakers(see).filter(released_at__isnull=False).select_related("account")
     pauses = queries.pauses(see).filter(ended_at=None, until__gt=now)
-    sources = list(here(see, Source).select_related("account").order_by("account", "region", "name", "scope"))
+    sources = list(see(listened_to(), pool="").select_related("account").order_by("account", "region", "name", "scope"))
     for source in sources:
         source.blind = blind(source, now)
         source.watched = source.watched_from is not None and source.good_rounds < WATCH_ROUNDS

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from healthboard.fleet.models import Source
+from django.db.models import Exists, OuterRef, QuerySet
+
+from healthboard.fleet.models import Cluster, Source
 
 #: rounds that may be missed before a source counts as blind
 MISSED = 3
@@ -16,6 +18,12 @@ LEAST_S = 20.0
 def patience(source: Source) -> timedelta:
     """How long a source may be silent before what it said is no longer believed."""
     return timedelta(seconds=max(source.interval_s * MISSED, LEAST_S))
+
+
+def listened_to() -> QuerySet[Source]:
+    """Sources that have something to tell: not those of a cluster that is gone, which nobody asks any more."""
+    place = {"account": OuterRef("account"), "region": OuterRef("region"), "name": OuterRef("scope")}
+    return Source.objects.exclude(Exists(Cluster.objects.filter(**place, gone_at__isnull=False)), name="ecs")
 
 
 def blind(source: Source, now: datetime) -> bool:

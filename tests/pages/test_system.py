@@ -13,12 +13,13 @@ from prometheus_client import generate_latest
 from healthboard import clock, queues, valkey, versions
 from healthboard.api import metrics
 from healthboard.fleet import itself
-from healthboard.fleet.models import Pulse
+from healthboard.fleet.models import Cluster, Pulse
 from healthboard.notices import outbox
 from healthboard.notices.models import Delivery, Notice, Target
 from healthboard.repairs.models import Pause
 from tests import factories as make
 from tests.cases import scene
+from workers.notify import watch
 
 
 @pytest.fixture
@@ -168,3 +169,21 @@ def test_whoever_may_not_pause_is_refused_and_a_scoped_admin_pauses_the_own_pool
     assert mine.post("/system/pauses/", form(kind="instance", scope=on.instance_id)).status_code == 303
     assert log_in("admin").post("/system/pauses/", form(kind="fleet", scope="")).status_code == 303
     assert Pause.objects.count() == 3
+
+
+def test_the_source_of_a_cluster_that_is_gone_is_blind_nowhere(home, log_in):
+    """Nobody asks it any more; once ECS lists the cluster again it counts as any other."""
+    cluster = make.cluster("old-one")
+    make.source("ecs", age=5000, scope="old-one")
+    client = log_in("admin")
+
+    def said() -> list[bool]:
+        watch.look()
+        shown = [client.get(path).content.decode() for path in ("/system/", "/handover/")]
+        told = Notice.objects.filter(kind="blind", subject__contains="old-one").exists()
+        return ["old-one" in text for text in (*shown, generate_latest(metrics.registry).decode())] + [told]
+
+    Cluster.objects.filter(pk=cluster.pk).update(gone_at=clock.now())
+    assert not any(said())
+    Cluster.objects.filter(pk=cluster.pk).update(gone_at=None)
+    assert all(said())

@@ -11,7 +11,7 @@ from healthboard.cases import telling
 from healthboard.cases.models import Case
 from healthboard.cases.states import State
 from healthboard.fleet.models import Account, Source
-from healthboard.fleet.sources import blind
+from healthboard.fleet.sources import blind, listened_to
 from healthboard.notices import outbox
 from healthboard.notices.kinds import Event
 from healthboard.notices.models import Notice
@@ -49,7 +49,7 @@ def _expiring(now: datetime) -> None:
 def _blind(now: datetime) -> None:
     """One matter for each account and region: it begins with the first blind source and ends when all see again."""
     places: dict[tuple[Account, str], list[Source]] = {}
-    for source in Source.objects.select_related("account").order_by("name", "scope"):
+    for source in listened_to().select_related("account").order_by("name", "scope"):
         places.setdefault((source.account, source.region), []).append(source)
     for (account, region), sources in places.items():
         # what has never told anything and has no error was not asked yet
