@@ -163,3 +163,25 @@ def test_an_hour_without_answers_is_no_hour_of_answers():
     assert believed(20) == [False]
     with clock.virtual(clock.now() + timedelta(days=2)):
         assert believed(20, 0) == [False, False]
+
+
+def test_a_round_that_a_later_one_overtook_stores_nothing(fleet, monkeypatch):
+    """Its call hung; meanwhile the next tick asked and told. Equal versions: tags and the agent do not raise them."""
+    read, before = ecs._read, Source.objects.get(name="ecs", scope="gpu").calls
+
+    def hangs(reader, cluster, item):
+        monkeypatch.setattr(ecs, "_read", read)
+        found = read(reader, cluster, item)
+        for one in found.instances:
+            one["agentConnected"] = False
+        again()
+        assert ecs.collect(fleet, REGION)
+        return found
+
+    monkeypatch.setattr(ecs, "_read", hangs)
+    again()
+    clusters = Cluster.objects.filter(account=fleet, gone_at=None)
+    late = [ecs.collect_cluster(fleet, REGION, one, {}) for one in clusters.filter(name="gpu")]
+    assert late == [False]
+    assert set(Instance.objects.filter(cluster__name="gpu").values_list("agent_connected", flat=True)) == {True}
+    assert Source.objects.get(name="ecs", scope="gpu").calls > before

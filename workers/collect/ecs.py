@@ -117,15 +117,17 @@ def collect_cluster(account: Account, region: str, cluster: Cluster, item: dict[
         claim.failed(doubt, calls=reader.calls)
         return False
 
-    def write() -> None:
+    def write() -> bool:
+        if claim.overtaken(at):
+            return False
         pools = ecs_providers.store_providers(cluster, told.providers, at)
         rows = ecs_instances.store_instances(cluster, told.instances, told.failures, pools, at, claim.source)
         workloads = ecs_tasks.store_services(cluster, told.services, at)
         ecs_tasks.store_tasks(cluster, told.tasks, rows, workloads, at)
-        claim.good(calls=reader.calls, note="; ".join(told.notes))
+        claim.good(calls=reader.calls, note="; ".join(told.notes), at=at)
+        return True
 
-    store.settle(account, write)
-    return True
+    return store.settle(account, write)
 
 
 def _read(reader: Reader, cluster: Cluster, item: dict[str, Any]) -> Told:

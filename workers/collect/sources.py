@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.db.models import Case, F, Q, Value, When
 
@@ -45,14 +45,15 @@ class Claim:
             self._touched = time.monotonic()
             Source.objects.filter(pk=self.source.pk).update(attempted_at=clock.now())
 
-    def good(self, *, calls: int, note: str = "") -> None:
-        """A full round. `note`: a part that could not be read; then the round does not count as good."""
+    def good(self, *, calls: int, note: str = "", at: datetime | None = None) -> None:
+        """A full round. `note`: a part that could not be read; then the round does not count as good. `at`: when it began
+        to ask, which is how old what it tells is; without it, now."""
         now = clock.now()
         row = Source.objects.filter(pk=self.source.pk)
         rounds = Value(0) if note else Value(1) if blind(self.source, now) else F("good_rounds") + 1
         began_before = When(watched_from__gt=self.source.attempted_at, then=Value(0))  # watched anew since it began
         row.update(
-            succeeded_at=now,
+            succeeded_at=at or now,
             error=note[:1000],
             good_rounds=Case(began_before, default=rounds),
             calls=F("calls") + calls,
@@ -61,6 +62,11 @@ class Claim:
             row.filter(good_rounds__gte=WATCH_ROUNDS).update(watched_from=None)
         if not note and self.source.name in RESTED_ON:
             aws_answers.note(self.source.account, self.source.region, good=1)
+
+    def overtaken(self, at: datetime) -> bool:
+        """Whether a round that began later than this one, `at`, has told already: what this one read is older. Ask within
+        the transaction that stores it."""
+        return Source.objects.filter(pk=self.source.pk, succeeded_at__gt=at).exists()
 
     def failed(self, why: object, *, calls: int = 0) -> None:
         """We could not see: the source is blind until a round succeeds."""
