@@ -185,3 +185,11 @@ def test_a_round_that_a_later_one_overtook_stores_nothing(fleet, monkeypatch):
     assert late == [False]
     assert set(Instance.objects.filter(cluster__name="gpu").values_list("agent_connected", flat=True)) == {True}
     assert Source.objects.get(name="ecs", scope="gpu").calls > before
+
+
+def test_a_word_from_the_future_overtakes_nothing(fleet):
+    """The clock was set back half an hour: the next round tells, not the one after that time."""
+    Source.objects.filter(name="ecs", scope="gpu").update(succeeded_at=ago(-30))
+    again()
+    assert ecs.collect(fleet, REGION)
+    assert Source.objects.get(name="ecs", scope="gpu").succeeded_at <= clock.now()

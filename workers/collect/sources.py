@@ -65,8 +65,9 @@ class Claim:
 
     def overtaken(self, at: datetime) -> bool:
         """Whether a round that began later than this one, `at`, has told already: what this one read is older. Ask within
-        the transaction that stores it."""
-        return Source.objects.filter(pk=self.source.pk, succeeded_at__gt=at).exists()
+        the transaction that stores it. A word from the future is none: the clock was set back since."""
+        later = Source.objects.filter(pk=self.source.pk, succeeded_at__gt=at, succeeded_at__lte=clock.now())
+        return later.exists()
 
     def failed(self, why: object, *, calls: int = 0) -> None:
         """We could not see: the source is blind until a round succeeds."""
