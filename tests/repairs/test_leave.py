@@ -13,7 +13,7 @@ from healthboard.sandbox.ticks.groups import set_member
 from workers.repair import turns
 from workers.repair.results import Ask, Done, Skip, Wait
 from workers.repair.run import Run
-from workers.repair.steps import leave, undo
+from workers.repair.steps import leave, prepare, reboot, undo
 
 DRAIN = "UpdateContainerInstancesState"
 
@@ -112,6 +112,33 @@ def test_no_place_goes_back_where_it_may_be_back_already(train):
     run.look_again()
     assert isinstance(leave.raise_desired(run), Done), "rejoining has put it back"
     assert sizes(machine) == [] and train.group().desired == 5
+
+
+def test_a_standby_that_a_later_rung_meets_is_ours_only_while_it_has_not_rejoined_since(train):
+    drive, group = train, train.group()
+    machine = drive.machine("train")
+    drive.inject(machine, "XID_95", 0)
+    drive.at_step(machine, "boot")
+    run = held(drive, machine)
+    turns._change(run, "REPLACE", "the reboot did not help")
+    run.look_again()
+    assert run.look.lifecycle == "Standby" and prepare._room_in_group(run) is None, "this one is ours"
+
+    set_member(group, machine.id, state="InService")
+    run.look_again()
+    assert isinstance(reboot.rejoin(run), Done)
+    set_member(group, machine.id, state="Standby")
+    run.look_again()
+    assert prepare._room_in_group(run) == "Somebody else put it into Standby"
+    assert isinstance(undo.undo_standby(run), Skip), "and stays theirs"
+
+    set_member(group, machine.id, state="InService")
+    run.look_again()
+    run = settled(drive, machine)
+    assert isinstance(leave.standby(run), Wait)
+    set_member(group, machine.id, state="Standby")
+    run.look_again()
+    assert prepare._room_in_group(run) is None, "it is ours again"
 
 
 def test_neither_climbing_nor_an_earlier_drain_of_ours_makes_somebody_elses_drain_ours(db, drives):

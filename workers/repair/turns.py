@@ -45,7 +45,7 @@ def climb(run: Run, why: str) -> Wait | None:
 
 def _change(run: Run, action: str, why: str) -> None:
     steps = recipe(action, run.repair.owner)
-    run.remember(order=None, inherited_drain=True, inherited_standby=True)
+    run.remember(order=None, inherited_drain=True)
     lifecycle.change_action(run.repair, action, steps[0], why)
 
 

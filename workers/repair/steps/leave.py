@@ -93,6 +93,8 @@ def _enter_standby(run: Run, *, decrement: bool) -> Result:
         return Ask(f"The group shows it as {look.lifecycle}.", (_AGAIN, _UNDO))
     if run.tries(ours) >= TRIES:
         return Ask("The group does not let it into Standby.", (_AGAIN, _UNDO))
+    if run.facts.get("rejoined"):
+        run.remember(rejoined=False)
     if run.facts.get("standby_at") is None:
         run.remember(standby_at=clock.now().isoformat(), desired_before=look.group["DesiredCapacity"])
     outcome, answer = run.change(
@@ -135,6 +137,12 @@ def raise_desired(run: Run) -> Result:
     request = {"AutoScalingGroupName": group["AutoScalingGroupName"], "DesiredCapacity": target, "HonorCooldown": False}
     outcome, answer = run.change("autoscaling", "SetDesiredCapacity", request)
     return _after(outcome, answer, "Auto Scaling")
+
+
+def standby_of_ours(run: Run) -> bool:
+    """Whether we put it into Standby and it has not been seen in service since: after a reboot brought it back, a Standby
+    that a later rung meets is somebody else's."""
+    return bool(run.calls("EnterStandby")) and not run.facts.get("rejoined")
 
 
 def in_group_again(run: Run) -> None:

@@ -18,6 +18,7 @@ from workers.repair import origin, spot
 from workers.repair.look import AwsTrouble, ask_about, ask_aws
 from workers.repair.results import Done, End, Result, Skip, Undo, Wait
 from workers.repair.run import Run
+from workers.repair.steps.leave import standby_of_ours
 
 #: suspended processes without which a group cannot replace a member that stepped aside
 NEEDED = {"Launch", "AddToLoadBalancer"}
@@ -94,7 +95,7 @@ def _room_in_group(run: Run) -> str | None:
     refreshes = ask_aws(run.client("autoscaling").describe_instance_refreshes, AutoScalingGroupName=name)
     if under_way(refreshes["InstanceRefreshes"]):
         return f"An instance refresh of {name} is under way: it would wait for, or end, a member in Standby"
-    if look.lifecycle == "Standby" and not run.calls("EnterStandby") and not run.facts.get("inherited_standby"):
+    if look.lifecycle == "Standby" and not standby_of_ours(run):
         return "Somebody else put it into Standby"
     if run.repair.action == "REBOOT":
         if look.lifecycle != "Standby" and group["DesiredCapacity"] - 1 < group["MinSize"]:

@@ -9,7 +9,16 @@ from healthboard.repairs import lifecycle
 from workers.repair.look import Look, ask_aws, look_at
 from workers.repair.results import Ask, Done, Result, Skip, Wait
 from workers.repair.run import Run
-from workers.repair.steps.leave import _AGAIN, TRIES, _after, _choice, _state, heard_again, in_group_again
+from workers.repair.steps.leave import (
+    _AGAIN,
+    TRIES,
+    _after,
+    _choice,
+    _state,
+    heard_again,
+    in_group_again,
+    standby_of_ours,
+)
 from workers.repair.steps.replace import ended, has_ended, launched_by_group
 
 REMOVE = "TerminateInstanceInAutoScalingGroup"
@@ -24,7 +33,7 @@ def undo_standby(run: Run) -> Result:
         return Wait(3, "whether it enters Standby shows in a moment")
     if look.lifecycle == "InService" and entered:
         in_group_again(run)
-    if look.gone or not entered or look.lifecycle in ("InService", ""):
+    if look.gone or not standby_of_ours(run) or look.lifecycle in ("InService", ""):
         return Skip("it is not in Standby because of us")
     if look.lifecycle.startswith("Pending") or look.lifecycle == "EnteringStandby" or run.settling(ours):
         return Wait(3, f"rejoining ({look.lifecycle})")
