@@ -23,7 +23,7 @@ $(STAMP): tests/requirements.lock
 	@touch $(STAMP)
 
 test: $(STAMP)
-	@exec $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+	@exec $(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -41,9 +41,10 @@ import django  # noqa: E402
 import pytest  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
+from hypothesis import settings as examples  # noqa: E402
 
 from healthboard import loaded  # noqa: E402
-from tests import flush  # noqa: E402
+from tests import flush, once  # noqa: E402
 
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # Playwright's sync API keeps an event loop in this thread
 
@@ -53,6 +54,9 @@ settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  #
 assert _HOME.resolve() == settings.HOME, "settings were read before the environment was made"
 django.setup()  # conftest.py files further down import models
 flush.allow(connection)
+once.allow()
+examples.register_profile("untimed", deadline=None)  # how long an example takes says how busy the machine is
+examples.load_profile("untimed")
 # Inherited by the workers of a distributed run, it would make pytest-django read the settings before this file there.
 del os.environ["DJANGO_SETTINGS_MODULE"]
 
