@@ -81,15 +81,17 @@ def open_repair(
 
 
 def claim(repair_id: int, worker: str) -> Repair | None:
-    """Take the repair if it is open, due and not leased; None where it is not, or another was first."""
+    """Take the repair if it is open, due and not leased; None where it is not, or another was first. A worker that stood
+    still right after its claim, until another took over, reads the other's row and fence: its own lease tells them apart.
+    """
     now = clock.now()
+    lease = {"lease_owner": worker[:100], "lease_until": now + LEASE}
     taken = Repair.objects.filter(
         Q(lease_until=None) | Q(lease_until__lte=now), pk=repair_id, state__in=OPEN, next_at__lte=now
-    ).update(fence=F("fence") + 1, lease_owner=worker[:100], lease_until=now + LEASE)
-    if not taken:
-        return None
-    repair = _full().get(pk=repair_id)
-    repair.due_at = repair.next_at  # type: ignore[attr-defined]
+    ).update(fence=F("fence") + 1, **lease)
+    repair = _full().filter(pk=repair_id, **lease).first() if taken else None
+    if repair is not None:
+        repair.due_at = repair.next_at  # type: ignore[attr-defined]
     return repair
 
 

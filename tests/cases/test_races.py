@@ -20,7 +20,7 @@ from healthboard.repairs import brakes, budget
 from healthboard.repairs import lifecycle as repairs
 from healthboard.repairs.models import Call, Occupancy, Repair
 from healthboard.repairs.states import State
-from tests import factories, two
+from tests import factories, standing, two
 from tests.cases import scene
 from workers.decide import instance
 
@@ -168,6 +168,20 @@ def test_a_leased_repair_is_not_claimed_by_another():
     row = repair_of()
     assert repairs.claim(row.pk, "host:1") and repairs.claim(row.pk, "host:2") is None
     assert repairs.due() == []
+
+
+def test_a_worker_that_stands_still_right_after_its_claim_does_not_go_on_with_the_next_ones_fence():
+    row = repair_of()
+    taken_over = []
+
+    def others():
+        Repair.objects.update(lease_until=factories.ago(1))
+        taken_over.append(repairs.claim(row.pk, "host:2"))
+
+    with standing.once_written(others):
+        assert repairs.claim(row.pk, "host:1") is None
+    assert taken_over[0].fence == 2 and taken_over[0].lease_owner == "host:2"
+    assert Repair.objects.get(pk=row.pk).lease_owner == "host:2"
 
 
 def test_one_open_repair_per_instance():

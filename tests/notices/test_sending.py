@@ -15,6 +15,7 @@ from healthboard.notices import outbox
 from healthboard.notices.models import Delivery, Notice, QuietHours
 from healthboard.notices.senders import Failed
 from tests import factories as make
+from tests import standing
 from tests.notices.test_senders import say
 from workers.notify import send
 
@@ -147,6 +148,21 @@ def test_a_worker_that_died_while_sending_is_followed_by_another_after_its_lease
         assert send.sweep() == 1
     assert not send._write(died, state="FAILED")  # it lives after all: its claim is lost
     assert states() == ["SENT"]
+
+
+def test_one_that_stands_still_right_after_its_claim_leaves_the_message_to_the_next(target, receiver):
+    target("webhook")
+    say()
+    send.make_deliveries()
+    taken_over = []
+
+    def others():
+        Delivery.objects.update(lease_until=make.ago(1))
+        taken_over.append(send._claim())
+
+    with standing.once_written(others):
+        assert send._claim() is None
+    assert taken_over[0].fence == 2
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up(target, receiver):

@@ -91,8 +91,9 @@ def _claim() -> Delivery | None:
         taken = Delivery.objects.filter(free, pk=pk, state=Delivery.State.PENDING, next_at__lte=now).update(
             fence=F("fence") + 1, attempts=F("attempts") + 1, lease_until=now + LEASE
         )
-        if taken:
-            return Delivery.objects.select_related("notice", "target", "person__quiet_hours").get(pk=pk)
+        if taken:  # by its lease: after a long stop the row may be another worker's by now, with that one's fence
+            claimed = Delivery.objects.filter(pk=pk, lease_until=now + LEASE)
+            return claimed.select_related("notice", "target", "person__quiet_hours").first()
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -36,11 +37,14 @@ def restart(conductor: Conductor, flow: Flow, spec: dict[str, Any]) -> dict[str,
 
 
 def _crash() -> None:
+    end = time.monotonic() + 20
     with admin() as server:
         row = server.execute("select pid from pg_stat_activity where datname = %s limit 1", [TRIAL]).fetchone()
-    os.kill(row[0], signal.SIGKILL)
+        os.kill(row[0], signal.SIGKILL)
+        with contextlib.suppress(psycopg.OperationalError):  # until then PostgreSQL may take connections that it ends
+            while time.monotonic() < end:
+                server.execute("select 1")
     connection.close()
-    end = time.monotonic() + 20
     while time.monotonic() < end:
         try:
             connection.ensure_connection()
