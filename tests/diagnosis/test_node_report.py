@@ -116,6 +116,20 @@ def test_each_nvml_reading_has_its_code(changed, code, verdict):
     assert (got.codes, str(got.verdict)) == ((code,), verdict)
 
 
+@pytest.mark.parametrize(
+    "hot, seen, verdict", [(575, 0, "WATCH"), (599, 0, "WATCH"), (600, 0, "AMBIGUOUS"), (700, 120, "WATCH")]
+)
+def test_heat_that_lasts_ten_minutes_is_for_a_person_and_looked_at_again_when_it_may(hot, seen, verdict):
+    """Only what was seen counts: after a silence of minutes it is looked at again, not judged."""
+    found = read(report(gpus=gpu(temperature_c=96)), received_at=NOW)
+    since, last = NOW - timedelta(seconds=hot), NOW - timedelta(seconds=seen)
+    rows = [replace(r, since=since, last=last) if r.name == "TEMPERATURE" else r for r in found.readings]
+    got = evaluate(found.events, rows, now=NOW, context=Context(expected_gpus=1))
+    assert (got.codes, str(got.verdict), got.may_act) == (("GPU_OVERTEMP",), verdict, False)
+    again = NOW + timedelta(seconds=30)
+    assert got.next_at == again if verdict == "WATCH" else got.next_at > again
+
+
 def of_eight(answering: int, code: int = 28) -> dict:
     """A report of eight GPUs that a node knows, of which NVML lists so many; the others it can only name."""
     ok, gone = gpu()[0], gpu(status="lost", code=code)[0]

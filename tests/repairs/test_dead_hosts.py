@@ -222,6 +222,10 @@ def test_directly_before_a_reboot_it_is_still_drained_and_empty(solo):
     task.group, task.service = "service:simulate", "simulate"
     assert isinstance(said(), Wait)
     assert said(unkillable="auto") is None, "what counts as gone needs no more waiting"
+    task.last, container.connected = "STOPPED", False
+    assert said() is None, "its agent said that nothing runs there before it went away"
+    Run(solo.repair(machine)).remember(emptied="")
+    assert "counts no task, but its agent is away" in said().why
 
 
 def test_a_standalone_task_is_waited_for_and_then_asked_about(solo):

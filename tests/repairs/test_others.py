@@ -9,6 +9,9 @@ from healthboard.repairs import lifecycle
 from healthboard.sandbox.launch import stop, terminate
 from healthboard.sandbox.ticks.groups import drop_member, set_member
 from tests.repairs.driver import person
+from workers.repair import engine
+from workers.repair.results import End
+from workers.repair.run import Run
 
 POOLS = {"train": "train=group:3", "solo": "solo=template:3"}
 DRAIN = "UpdateContainerInstancesState"
@@ -38,6 +41,17 @@ def test_a_template_instance_that_others_end_closes_the_repair_and_leaves_one_re
     assert drive.case(machine).state == "CLOSED"
     assert drive.fleet.engine.sandbox and not drive.calls(machine)["TerminateInstances"]
     drive.sound()
+
+
+def test_what_was_launched_for_it_takes_its_place_only_while_it_is_there(db, drives):
+    drive, machine = at(drives, "solo", "XID_79", "tasks")
+    drive.working = False
+    run = Run(drive.repair(machine))
+    new = run.replacement()
+    assert engine._ended_by_others(run) == End(True, "REPLACED", f"somebody else ended it; {new} takes its place")
+    type(new).objects.filter(pk=new.pk).update(gone_at=run.repair.opened_at)
+    told = engine._ended_by_others(run)
+    assert told.outcome == "INSTANCE_GONE" and str(new) in told.why
 
 
 @pytest.mark.parametrize("step", ["drain", "standby", "replacement", "tasks"])

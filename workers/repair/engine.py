@@ -254,8 +254,13 @@ def _ended_by_others(run: Run) -> Result:
             return raised
     if run.repair.owner == "GROUP":
         return End(True, "REPLACED_BY_GROUP", f"its group ended it ({run.look.state}) and replaces it")
-    if run.repair.replacement_id:
-        return End(True, "REPLACED", f"somebody else ended it; {run.repair.replacement} takes its place")
+    new = run.replacement()
+    if new is not None and (new.gone_at is not None or replace.has_ended(run, new)):
+        return End(
+            True, "INSTANCE_GONE", f"somebody else ended it ({run.look.state}), and what was launched for it, {new}"
+        )
+    if new is not None:
+        return End(True, "REPLACED", f"somebody else ended it; {new} takes its place")
     return End(True, "INSTANCE_GONE", f"somebody else ended it ({run.look.state})")
 
 

@@ -62,7 +62,8 @@ def _lasting(evidence: Evidence, claims: Claims, code: str, r: Reading) -> list[
     if r.last - r.since >= LASTING or r.value == "slowdown":
         why = f"{claim.why.rstrip('.')}, and it lasts"
         claim.set(Verdict.AMBIGUOUS, Action.DIAGNOSE, why, "lasting")
-    return []
+        return []
+    return [max(r.since + LASTING, evidence.now + SOON)]
 
 
 def _fabric(evidence: Evidence, claims: Claims) -> list[datetime]:

@@ -236,7 +236,7 @@ def still_empty(run: Run) -> Result | None:
         return again
     if has_left(run):
         return None
-    why = f"{'?' if run.look.tasks is None else run.look.tasks} tasks are on it again"
+    why = still_there(run)
     if run.late("drain_timeout_s", 1800):
         return Ask(f"It cannot be restarted: {why}.", (_choice("wait_longer", "Wait longer"), _DRAIN_AGAIN, _UNDO))
     return Wait(5, why)
@@ -245,6 +245,13 @@ def still_empty(run: Run) -> Result | None:
 def has_left(run: Run) -> bool:
     """Directly before the end or a restart: nothing runs there, or what does counts as gone or was given up."""
     return run.look.container is None or _empty(run) or given_up(run) or counted_as_gone(run)
+
+
+def still_there(run: Run) -> str:
+    """What stands against its end or restart, where `has_left` says no."""
+    if run.look.tasks == 0:
+        return "ECS counts no task, but its agent is away while EC2 shows it running: that proves nothing"
+    return f"{'?' if run.look.tasks is None else run.look.tasks} tasks are on it again"
 
 
 def _empty(run: Run) -> bool:

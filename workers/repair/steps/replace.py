@@ -17,7 +17,7 @@ from workers.repair.results import Ask, Back, Done, End, Result, Undo, Wait
 from workers.repair.run import PASSING, Run
 from workers.repair.serving import why_not_serving
 from workers.repair.steps.launch import ANOTHER, FIRST, failed
-from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, has_left, set_active
+from workers.repair.steps.leave import _AGAIN, _UNDO, TRIES, _choice, has_left, set_active, still_there
 from workers.repair.steps.prepare import _protected, still_bad
 
 #: how a group names a launch for itself, with the instance where there is one; not one into its warm pool, whose instances
@@ -207,7 +207,7 @@ def may_end(run: Run) -> Result | None:
         return again
     if has_left(run):
         return None
-    why = f"{'?' if run.look.tasks is None else run.look.tasks} tasks are on it again"
+    why = still_there(run)
     if "force_tasks" in run.repair.allowed:  # others than those that people gave up: they are awaited, or asked about
         return Back("tasks", why)
     return _held_up(run, why)
