@@ -10,7 +10,7 @@ from django.db import transaction
 from healthboard import clock
 from healthboard.fleet.models import Instance, Pool
 from healthboard.people.actors import WORKER
-from healthboard.repairs import brakes
+from healthboard.repairs import brakes, lifecycle
 from healthboard.repairs.models import Breaker, Launch, Repair
 
 #: so many launches of a pool in a row that gave no serving replacement open its breaker
@@ -19,7 +19,9 @@ IN_A_ROW = 3
 
 @transaction.atomic
 def note(repair: Repair, outcome: Launch.Outcome, *, zone: str, why: str = "") -> None:
-    """Keep the outcome; said again, only its time moves. The failure that makes too many opens the pool's breaker."""
+    """Keep the outcome; said again, only its time moves. The failure that makes too many opens the pool's breaker.
+    Raises LostFence for a worker whose claim is over: what it says may be long past."""
+    lifecycle.hold(repair)
     _, new = Launch.objects.update_or_create(
         repair=repair, zone=zone[:32], outcome=outcome,
         defaults={

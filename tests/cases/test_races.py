@@ -16,9 +16,9 @@ from healthboard.cases import answers, ends, groups, lifecycle
 from healthboard.cases.models import Case, Decision
 from healthboard.people.actors import POLICY, WORKER
 from healthboard.refusals import AlreadyDecided, Changed, Held, Refusal
-from healthboard.repairs import brakes, budget
+from healthboard.repairs import brakes, budget, launches
 from healthboard.repairs import lifecycle as repairs
-from healthboard.repairs.models import Call, Occupancy, Repair
+from healthboard.repairs.models import Call, Launch, Occupancy, Repair
 from healthboard.repairs.states import State
 from tests import factories, standing, two
 from tests.cases import scene
@@ -138,6 +138,8 @@ def writes(held):
         lambda: repairs.finish(held, State.FAILED, "STALE", "stale"),
         lambda: repairs.change_action(held, "REBOOT", "recheck", "stale"),
         lambda: repairs.assign_replacement(held, "i-0123"),
+        lambda: repairs.replacement_ended(held, "stale"),
+        lambda: launches.note(held, Launch.Outcome.FAILED, zone="us-east-1a"),
     )
 
 
@@ -152,7 +154,7 @@ def test_a_stale_fence_writes_nothing():
         with pytest.raises(repairs.LostFence):
             write()
     assert Repair.objects.filter(pk=row.pk).values().get() == before
-    assert not Call.objects.exists()
+    assert not Call.objects.exists() and not Launch.objects.exists()
 
 
 def test_after_its_lease_a_worker_intends_nothing():

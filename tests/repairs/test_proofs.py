@@ -9,7 +9,7 @@ import pytest
 from healthboard.diagnosis.rules import gpu_readings
 from healthboard.fleet.models import Gpu, Instance, Interval, Source
 from healthboard.repairs import launches
-from healthboard.repairs.models import Launch
+from healthboard.repairs.models import Launch, Repair
 from healthboard.sandbox.entities import Reservation
 from healthboard.sandbox.ticks.groups import set_member
 from tests import factories
@@ -90,8 +90,14 @@ def test_what_stands_against_a_replacement_in_a_group(db, drives):
 
 def _failed_with(old: Instance, template: str, version: str) -> Launch:
     new = scene.machine(old.pool, template_id=template, template_version=version, gone_at=factories.ago(600))
-    repair = factories.repair(new, state="FAILED", replacement=new)
-    launches.note(repair, Launch.Outcome.FAILED, zone="us-east-1a", why="it never registered")
+    return _launched(new, new, Launch.Outcome.FAILED, "FAILED")
+
+
+def _launched(old: Instance, new: Instance, outcome: str, state: str) -> Launch:
+    """Noted while the repair is open, as only its worker may; then it ends."""
+    repair = factories.repair(old, replacement=new)
+    launches.note(repair, outcome, zone="us-east-1a", why="it never registered")
+    Repair.objects.filter(pk=repair.pk).update(state=state, closed_at=factories.ago(0))
     return Launch.objects.get(repair=repair)
 
 
@@ -107,8 +113,7 @@ def test_a_template_version_has_failed_until_something_serves_with_it(monkeypatc
     Instance.objects.filter(pk=mate.pk).update(agent_connected=True)
     assert launches.version_that_failed(old.pool, "lt-1", "7") == ""
     Instance.objects.filter(pk=mate.pk).update(gone_at=factories.ago(1))
-    again = factories.repair(scene.machine(old.pool), state="SUCCEEDED", replacement=mate)
-    launches.note(again, Launch.Outcome.SERVED, zone="us-east-1a")
+    _launched(scene.machine(old.pool), mate, Launch.Outcome.SERVED, "SUCCEEDED")
     assert launches.version_that_failed(old.pool, "lt-1", "7") == "", "the last one served"
 
 
