@@ -168,6 +168,7 @@ def test_an_hour_without_answers_is_no_hour_of_answers():
 def test_a_round_that_a_later_one_overtook_stores_nothing(fleet, monkeypatch):
     """Its call hung; meanwhile the next tick asked and told. Equal versions: tags and the agent do not raise them."""
     read, before = ecs._read, Source.objects.get(name="ecs", scope="gpu").calls
+    agents, told = Instance.objects.filter(cluster__name="gpu").values_list("pk", "agent_connected"), {}
 
     def hangs(reader, cluster, item):
         monkeypatch.setattr(ecs, "_read", read)
@@ -176,6 +177,7 @@ def test_a_round_that_a_later_one_overtook_stores_nothing(fleet, monkeypatch):
             one["agentConnected"] = False
         again()
         assert ecs.collect(fleet, REGION)
+        told.update(agents)
         return found
 
     monkeypatch.setattr(ecs, "_read", hangs)
@@ -183,7 +185,7 @@ def test_a_round_that_a_later_one_overtook_stores_nothing(fleet, monkeypatch):
     clusters = Cluster.objects.filter(account=fleet, gone_at=None)
     late = [ecs.collect_cluster(fleet, REGION, one, {}) for one in clusters.filter(name="gpu")]
     assert late == [False]
-    assert set(Instance.objects.filter(cluster__name="gpu").values_list("agent_connected", flat=True)) == {True}
+    assert dict(agents.all()) == told and list(told.values()).count(True) > 1, "an agent may blink, but not all at once"
     assert Source.objects.get(name="ecs", scope="gpu").calls > before
 
 
