@@ -73,7 +73,8 @@ def test_a_quiet_round_writes_next_to_nothing(sandbox, account):
     for queries in quiet:
         writes = [sql for sql in queries if sql.startswith(("UPDATE", "INSERT", "DELETE"))]
         assert [sql for sql in writes if not sql.startswith(cheap) and ' SET "seen_at" =' not in sql] == []
-        assert len([sql for sql in queries if "fleet_awsminute" not in sql]) < 64
+        # without savepoints: those of a minute's first count cannot be told apart, the eight of the round itself never vary
+        assert len([sql for sql in queries if "fleet_awsminute" not in sql and "SAVEPOINT" not in sql]) < 64 - 8
 
 
 def _one_round(account):
