@@ -131,6 +131,9 @@ def test_a_standby_that_a_later_rung_meets_is_ours_only_while_it_has_not_rejoine
     run.look_again()
     assert prepare._room_in_group(run) == "Somebody else put it into Standby"
     assert isinstance(undo.undo_standby(run), Skip), "and stays theirs"
+    run = settled(drive, machine)
+    for step in (leave.standby, leave.step_aside):
+        assert "shows it as Standby" in step(run).why, "also where they did it after it was asked whether there is room"
 
     set_member(group, machine.id, state="InService")
     run.look_again()

@@ -66,7 +66,7 @@ def _after(outcome: str, answer: dict, who: str) -> Result:
 def standby(run: Run) -> Result:
     """Out of the group without decrement: this is the launch intent, since the group starts the replacement."""
     look = run.look
-    if look.lifecycle == "Standby":
+    if look.lifecycle == "Standby" and standby_of_ours(run):
         if run.facts.get("decremented"):
             return raise_desired(run)
         return Done("in Standby; the group starts the replacement")
@@ -74,7 +74,7 @@ def standby(run: Run) -> Result:
 
 
 def step_aside(run: Run) -> Result:
-    if run.look.lifecycle == "Standby":
+    if run.look.lifecycle == "Standby" and standby_of_ours(run):
         return Done("in Standby; the group leaves it alone")
     if not run.facts.get("decremented"):
         run.remember(decremented=True)
@@ -93,8 +93,6 @@ def _enter_standby(run: Run, *, decrement: bool) -> Result:
         return Ask(f"The group shows it as {look.lifecycle}.", (_AGAIN, _UNDO))
     if run.tries(ours) >= TRIES:
         return Ask("The group does not let it into Standby.", (_AGAIN, _UNDO))
-    if run.facts.get("rejoined"):
-        run.remember(rejoined=False)
     if run.facts.get("standby_at") is None:
         run.remember(standby_at=clock.now().isoformat(), desired_before=look.group["DesiredCapacity"])
     outcome, answer = run.change(
@@ -140,9 +138,10 @@ def raise_desired(run: Run) -> Result:
 
 
 def standby_of_ours(run: Run) -> bool:
-    """Whether we put it into Standby and it has not been seen in service since: after a reboot brought it back, a Standby
-    that a later rung meets is somebody else's."""
-    return bool(run.calls("EnterStandby")) and not run.facts.get("rejoined")
+    """Whether we put it into Standby and have not brought it back since: after that, a Standby that a later rung meets is
+    somebody else's."""
+    entered = run.calls("EnterStandby")
+    return bool(entered) and entered[-1].pk != run.facts.get("rejoined")
 
 
 def in_group_again(run: Run) -> None:

@@ -165,7 +165,8 @@ def rejoin(run: Run) -> Result:
     look, ours = run.look, run.calls("ExitStandby")
     if look.lifecycle == "InService":
         in_group_again(run)
-        run.remember(rejoined=True)
+        if entered := run.calls("EnterStandby"):
+            run.remember(rejoined=entered[-1].pk)
         return Done("in service in its group")
     if look.group is None or not look.lifecycle:
         return Ask("It is no longer a member of its group.", (_AGAIN,))
