@@ -61,6 +61,7 @@ def _instances(world: World) -> list[dict[str, Any]]:
     rows = []
     for i in world.instances.values():
         container = world.container_of.get(i.id)
+        tasks = world.live_tasks(container.id) if container else []
         rows.append(
             {
                 "instance_id": i.id,
@@ -72,7 +73,8 @@ def _instances(world: World) -> list[dict[str, Any]]:
                 # ECS forgets a deregistered instance after a while, this list does not
                 "status": container.status if container else "INACTIVE" if i.registered else None,
                 "agent_connected": bool(container and container.connected),
-                "tasks": len(world.live_tasks(container.id)) if container else 0,
+                "tasks": len(tasks),
+                "standalone_tasks": sum(1 for t in tasks if t.service is None),
                 "boot_id": i.boot_id,
                 "faults": [f["code"] for f in i.faults],
             }

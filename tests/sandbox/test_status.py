@@ -58,10 +58,29 @@ def test_status_json_has_exactly_what_the_contract_names(home):
     train = next(g for g in status["groups"] if g["pool"] == "train")
     assert (train["group"], train["desired"], train["in_service"], train["standby"]) == ("train-asg", 20, 20, 1)
     row = next(i for i in status["instances"] if i["instance_id"] == one.id)
-    assert {"state", "pool", "zone", "status", "agent_connected", "tasks"} <= set(row)
+    assert {"state", "pool", "zone", "status", "agent_connected", "tasks", "standalone_tasks"} <= set(row)
     with urllib.request.urlopen(f"{home.url}/_sandbox/fleet") as answer:  # what is asked often goes without the calls
         assert json.load(answer) == {name: status[name] for name in ("activities", "groups", "instances")}
     assert (row["state"], row["pool"], row["status"], row["tasks"]) == ("running", "solo", "DRAINING", 0)
+
+
+def test_standalone_tasks_are_counted_apart_and_no_new_ones_come_to_a_dead_host(home):
+    def row(instance) -> dict:
+        with urllib.request.urlopen(f"{home.url}/_sandbox/fleet") as answer:
+            return next(i for i in json.load(answer)["instances"] if i["instance_id"] == instance.id)
+
+    home.advance(5)
+    alone = next(t for t in home.world.tasks.values() if t.family == "preprocess" and t.last == "RUNNING")
+    one = home.world.instances[home.world.containers[alone.container].instance]
+    free = next(i for i in home.pool("solo") if i.id != one.id)
+    assert row(one)["standalone_tasks"] == 1 < row(one)["tasks"]
+    assert row(free)["standalone_tasks"] == 0 < row(free)["tasks"]
+    for machine in home.pool("solo"):
+        if machine.id != one.id:
+            call_command("inject", machine.id, "EC2_SYSTEM_IMPAIRED", stdout=io.StringIO())
+    home.advance(400, step=5)  # the job ends, and the next ones have one machine of their pool to run on
+    assert all(row(m)["standalone_tasks"] == 0 for m in home.pool("solo") if m.id != one.id)
+    assert sum(t.family == "preprocess" for t in home.world.tasks.values()) > 1
 
 
 def test_terminated_instances_stay_listed_for_ever(home):
