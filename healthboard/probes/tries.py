@@ -211,12 +211,17 @@ def spot_requests(ground: Ground) -> Answer:
     return Answer(None, "only a Spot instance has a request, and one that persists would outlive the probe")
 
 
+def registered_anew(ground: Ground) -> Answer:
+    """A18."""
+    return Answer(None, "only from inside the instance can its agent be made to lose its state")
+
+
 #: assumption -> its probe, in the order in which they are tried: each leaves the ground fit for the next
 PROBES: dict[str, Callable[[Ground], Answer]] = {
     "A6": same_token, "A13": failures_in_200, "A16": stop_time_outs, "A7": draining, "A8": protected, "A1": standby, "A2": told_in_activities,
     "A4": out_of_standby, "A5": by_name, "A3": detached, "A9": stopped_members, "A12": stopped_stays_registered,
     "A10": ended_stays_registered, "A11": reboots, "A14": forged_events, "A15": block_warnings,
-    "A17": spot_requests,
+    "A17": spot_requests, "A18": registered_anew,
 }  # fmt: skip
 
 #: what the engine does not rest on, whichever way it is

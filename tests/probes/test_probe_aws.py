@@ -21,7 +21,7 @@ from healthboard.sandbox.status import status
 from tests.sandbox.conftest import ACCOUNT, REGION, Fleet
 
 HOLD = {"A1", "A2", "A3", "A4", "A5", "A6", "A7", "A9", "A10", "A12", "A13", "A16"}
-UNTRIED = {"A11", "A14", "A15", "A17"}
+UNTRIED = {"A11", "A14", "A15", "A17", "A18"}
 
 
 @pytest.fixture
