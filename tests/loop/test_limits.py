@@ -109,7 +109,8 @@ def test_a_pause_tag_and_other_owners_are_observed_and_never_touched(stack):
     assert len(others) >= 3, "AWS Batch and Managed Instances are there"
     tagged = stack.members("solo")[7]
     _tag(stack, tagged, "healthboard:pause", "on purpose")
-    time.sleep(4)
+    seen = f"from healthboard.fleet.models import *;print(Instance.objects.get(instance_id='{tagged}').paused_by_tag)"
+    stack.until(lambda: stack.shell(seen) == "True", 60, "the tag to be seen")
     targets = [*others, tagged]
     for number, instance in enumerate(targets):
         stack.inject(instance, ("XID_79", "XID_95", "XID_62", "XID_140", "XID_110")[number % 5])
