@@ -1,18 +1,16 @@
-"""`make load`: node reports against the whole installation on this machine, in steps and then held; T18 of the safety table.
+"""`make load`: node reports against the whole installation on this machine, held and then in steps; T18 of the safety table.
 
 Real parts: PostgreSQL with its default durability, Valkey, gunicorn, a prefork worker, beat, and the sandbox's AWS with as
-many instances as there are nodes. The nodes are made up: connections that stay open, each posting a healthy report every 15 s.
+many instances as there are nodes. The nodes are made up: see `tests.load_nodes`.
 What is measured depends on the machine, on which the load itself is made as well; it asserts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import multiprocessing
 import os
-import random
 import signal
 import statistics
 import subprocess
@@ -20,15 +18,17 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from healthboard import processes, valkey
+from tests.load_nodes import JOIN_PER_S, generate, told
 from tests.services import Postgres, spare_port
 
 RESULT = Path(__file__).parent / "safety" / "load.json"
-INTERVAL_S = 15.0
-CONNECTIONS = 64
+#: until the nodes that came last say nothing new any more
+SETTLE_S = 45.0
 
 
 @dataclass
@@ -39,6 +39,7 @@ class Step:
     seconds: float
     sent: int = 0
     failed: int = 0
+    refused: dict[int, int] = field(default_factory=dict)  # status -> how often; 0: no answer
     p50_ms: float = 0.0
     p99_ms: float = 0.0
     per_second: float = 0.0
@@ -48,78 +49,6 @@ class Step:
     memory_mib: list[int] = field(default_factory=list)  # at the beginning, in the middle, at the end
     backlog: list[int] = field(default_factory=list)  # wake-ups that wait, likewise
     unread: list[int] = field(default_factory=list)  # instances whose new evidence waits to be read, likewise
-
-
-# --- the load, in a process of its own
-
-
-def _body(number: int, boot: str) -> bytes:
-    from tests.api.node_helpers import gpu
-
-    gpus = [gpu(n, uuid=f"GPU-{number:08d}-0000-4000-8000-{n:012d}", serial=f"{number}-{n}") for n in range(8)]
-    value = {
-        "schema": 1, "reporter": "1.1.0", "boot_id": boot, "seq": "@seq", "sent_at": "@at", "uptime_s": 1e5,
-        "driver": "580.95.05", "nvml": {"state": "ok", "code": 0, "detail": ""}, "gpu_count": 8, "gpus": gpus,
-        "kernel": [], "kernel_overrun": False, "efa": {"expected": None, "present": 32},
-    }  # fmt: skip
-    return json.dumps(value, separators=(",", ":")).encode()
-
-
-def generate(port: int, tokens: list[str], seconds: float, first: int, out: Any) -> None:
-    """Post for so long; (latencies in seconds, failures) goes into the queue."""
-    bodies = [_body(n, f"boot-{n}") for n in range(len(tokens))]
-    out.put(asyncio.run(_generate(port, tokens, bodies, seconds, first)))
-
-
-async def _generate(port: int, tokens: list[str], bodies: list[bytes], seconds: float, first: int) -> Any:
-    took: list[float] = []
-    failed = 0
-    begun = time.monotonic()
-    due = [(begun + random.random() * INTERVAL_S, n) for n in range(len(tokens))]
-    todo: asyncio.PriorityQueue[tuple[float, int]] = asyncio.PriorityQueue()
-    for item in due:
-        todo.put_nowait(item)
-    count = [first] * len(tokens)
-
-    async def serve() -> None:
-        nonlocal failed
-        reader = writer = None
-        while True:
-            at, n = await todo.get()
-            if at > begun + seconds:
-                return
-            await asyncio.sleep(max(0, at - time.monotonic()))
-            todo.put_nowait((at + INTERVAL_S, n))
-            count[n] += 1
-            now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            body = bodies[n].replace(b'"@seq"', str(count[n]).encode()).replace(b"@at", now.encode())
-            head = (
-                f"POST /api/v1/node/reports HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {tokens[n]}\r\n"
-                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-            )
-            try:
-                if writer is None:
-                    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(head.encode() + body)
-                status = await asyncio.wait_for(_answer(reader), 30)
-                # from when the report was due: a server that is late makes the next ones late as well
-                took.append(time.monotonic() - at)
-                failed += status != 200
-            except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError):
-                failed += 1
-                if writer is not None:
-                    writer.close()
-                reader = writer = None
-
-    await asyncio.gather(*(serve() for _ in range(CONNECTIONS)))
-    return took, failed
-
-
-async def _answer(reader: asyncio.StreamReader) -> int:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    length = next(int(v) for k, _, v in (x.partition(":") for x in head.split("\r\n")) if k.lower() == "content-length")
-    await reader.readexactly(length)
-    return int(head.split()[1])
 
 
 # --- the installation
@@ -149,7 +78,7 @@ class Installation:
 
         for name, part, line in (
             ("worker", "all", processes.worker("all", QUEUES)), ("beat", "beat", processes.command("beat")),
-            ("web", "web", processes.command("web")),
+            ("web", "web", _as_with_aws(processes.command("web"))),
         ):  # fmt: skip
             self.children[name] = self._start(name, line, processes.environment(part, os.environ))
 
@@ -218,6 +147,12 @@ class Installation:
         self.postgres.stop()
 
 
+def _as_with_aws(web: list[str]) -> list[str]:
+    """A sandbox's web server has one process; an installation's has two."""
+    web[web.index("--workers") + 1] = "2"
+    return web
+
+
 def _spent(pid: int) -> float:
     """With that of its children that have ended."""
     try:
@@ -235,12 +170,16 @@ def _resident(pid: int) -> int:
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("Pss:"))) // 1024
 
 
-def run(place: Installation, tokens: list[str], nodes: int, seconds: float, first: int) -> Step:
+def run(place: Installation, orders: Connection, nodes: int, seconds: float) -> Step:
+    """Grow to so many nodes, let the last ones settle, and measure."""
+    orders.send(nodes)
+    while (there := told(orders)[0]) < nodes:
+        print(f"{there:6} nodes", flush=True)
+        time.sleep(min(30.0, (nodes - there) / JOIN_PER_S + 0.5))
+    time.sleep(SETTLE_S)
+    told(orders)
     step = Step(nodes, seconds)
-    out: Any = multiprocessing.Queue()
-    load = multiprocessing.Process(target=generate, args=(place.port, tokens[:nodes], seconds, first, out), daemon=True)
     before = {name: place.cpu(name) for name in ("web", "worker", "postgres")}
-    load.start()
     for part in range(3):
         step.memory_mib.append(place.memory())
         waiting, unread = place.backlog()
@@ -248,9 +187,8 @@ def run(place: Installation, tokens: list[str], nodes: int, seconds: float, firs
         step.unread.append(unread)
         if part < 2:
             time.sleep(seconds / 2)
-    took, step.failed = out.get(timeout=seconds + 60)
-    load.join()
-    step.sent = len(took)
+    _, took, step.refused = told(orders)
+    step.sent, step.failed = len(took), sum(step.refused.values())
     spent = {name: place.cpu(name) - before[name] for name in before}
     cuts = statistics.quantiles(took, n=100) if len(took) > 1 else [0.0] * 99
     step.p50_ms, step.p99_ms = round(cuts[49] * 1000, 1), round(cuts[98] * 1000, 1)
@@ -272,19 +210,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="healthboard-load-") as folder:
         os.chmod(folder, 0o755)
         place = Installation(Path(folder), given.most)
+        orders, theirs = multiprocessing.Pipe()
         try:
-            tokens = place.tokens()
-            time.sleep(10)
-            rates = [(n, given.step) for n in range(given.nodes, given.most + 1, 1000)]
-            for number, (nodes, seconds) in enumerate([*rates, (given.nodes, given.minutes * 60)]):
-                steps.append(run(place, tokens, nodes, seconds, number * 10_000))
+            load = multiprocessing.Process(target=generate, args=(place.port, place.tokens(), theirs), daemon=True)
+            load.start()
+            theirs.close()  # so that an end of the nodes is noticed
+            for nodes in range(given.nodes, given.most + 1, 1000):
+                held = nodes == given.nodes
+                steps.append(run(place, orders, nodes, given.minutes * 60 if held else given.step))
                 print(_line(steps[-1]), flush=True)
-                if steps[-1].p99_ms > 5000 and number < len(rates) - 1:
+                if steps[-1].p99_ms > 5000:
                     print("more nodes would only wait longer")
-                    rates = rates[: number + 1]
-                    steps.append(run(place, tokens, given.nodes, given.minutes * 60, 900_000))
-                    print(_line(steps[-1]), flush=True)
                     break
+            orders.send("end")
         finally:
             place.stop()
     RESULT.write_text(json.dumps({"cores": os.cpu_count(), "steps": [asdict(s) for s in steps]}, indent=1) + "\n")

@@ -83,9 +83,10 @@ def _repair(home: Any, *names: str, state: str = "RUNNING", code: str = "XID_79"
     from tests import factories as make
 
     on = fields.pop("on", None) or _sick(home, code, ecs_status="DRAINING" if "drain" in names else "ACTIVE")
+    title = fields.pop("title", "GPU 5 of 8 has fallen off the bus (Xid 79)")
+    why = fields.pop("why", "The kernel log and NVML agree that GPU 5 is gone.")
     case = make.case(
-        on, code=code, verdict="HARDWARE", action="REPLACE", state="DECIDED", mode="auto", may_act=True,
-        title="GPU 5 of 8 has fallen off the bus (Xid 79)", why="The kernel log and NVML agree that GPU 5 is gone.",
+        on, code=code, verdict="HARDWARE", action="REPLACE", state="DECIDED", mode="auto", may_act=True, title=title, why=why
     )  # fmt: skip
     repair = make.repair(on, state=state, opened_at=make.ago(1900), plan=_plan(home), **fields)
     if names:
@@ -248,6 +249,46 @@ def drain() -> str:
     return _page(repair)
 
 
+def dead() -> str:
+    from healthboard import clock
+    from tests import factories as make
+
+    home = make.pool("solo", "TEMPLATE")
+    on = make.instance(
+        home, verdict="HARDWARE", verdict_code="EC2_SYSTEM_IMPAIRED", agent_connected=False, ecs_status="DRAINING"
+    )
+    make.reading(on, "EC2_SYSTEM", "IMPAIRED", since=make.ago(1860))
+    task = make.task(on, make.workload("eval-nightly", "FAMILY"))
+    repair = _repair(
+        home, "recheck", "room", "keep", "drain", "launch", "replacement", "tasks", state="ASKING", on=on,
+        code="EC2_SYSTEM_IMPAIRED", title="The host is impaired, says EC2's system status check",
+        why="The agent is away and EC2 calls the instance impaired: the host is gone by two sources.",
+        why_waiting=f"The host is dead: system check impaired since {clock.now() - timedelta(minutes=31):%H:%M:%S}, agent "
+        f"away since {clock.now() - timedelta(minutes=30):%H:%M:%S}. Not proven: standalone task "
+        f"{task.arn.rpartition('/')[2]} of family:eval-nightly.",
+        facts={"choices": [
+            {"key": "force_tasks", "title": "Give these tasks up and go on", "needs": "terminate_first"},
+            {"key": "again", "title": "Try again", "needs": "decide"},
+            {"key": "undo", "title": "Stop and undo", "needs": "decide"},
+        ]},
+    )  # fmt: skip
+    return _page(repair)
+
+
+def stuck() -> str:
+    from tests import factories as make
+
+    repair = _repair(
+        make.pool("train"), "recheck", "room", "keep", "drain", "standby", "replacement", "tasks", state="ASKING",
+        why_waiting="2 tasks cannot be stopped: their containers outlived the stop time-out. The policy asks a person.",
+        facts={"choices": [
+            {"key": "unkillable", "title": "Count its tasks as gone", "needs": "decide"},
+            {"key": "undo", "title": "Stop and undo", "needs": "decide"},
+        ]},
+    )  # fmt: skip
+    return _page(repair)
+
+
 def condemned() -> str:
     from tests import factories as make
 
@@ -314,7 +355,7 @@ def restored() -> str:
 
 SITUATIONS: dict[str, Callable[[], str]] = {
     "breaker": breaker, "budget": budget, "window": window, "idle": idle, "checkpoint": checkpoint, "blind": blind, "room": room, "tasks": tasks, "drain": drain,
-    "condemned": condemned, "watching": watching, "orphan": orphan, "switch": switch, "restored": restored,
+    "dead": dead, "stuck": stuck, "condemned": condemned, "watching": watching, "orphan": orphan, "switch": switch, "restored": restored,
 }  # fmt: skip
 
 

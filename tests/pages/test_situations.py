@@ -16,6 +16,8 @@ NEXT = {
     "room": "Make room, then approve again.",
     "tasks": "Standalone tasks are waited for, never stopped",
     "drain": "Wait longer",
+    "dead": "Give these tasks up and go on",
+    "stuck": "Count its tasks as gone",
     "condemned": "Stop and undo",
     "budget": "It goes on when one of them is back; two people may let one repair start over the budget.",
     "window": "It begins by itself then; an admin may change the policy.",

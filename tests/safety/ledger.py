@@ -52,6 +52,10 @@ class Ledger:
         rows = self.db.execute("select row, flow, point, seed from result where engine = ?", (by,))
         return {(r["row"], r["flow"], r["point"], r["seed"]) for r in rows}
 
+    def of(self, by: str, row: str) -> list[sqlite3.Row]:
+        """What came of the trials of one row with this engine."""
+        return self.db.execute("select * from result where engine = ? and row = ?", (by, row)).fetchall()
+
     def classes(self, by: str) -> dict[str, dict[str, list[list[Any]]]]:
         """Flow -> its classes of fault points, as recorded with this engine."""
         rows = self.db.execute("select flow, classes from result where engine = ? and row = 'points'", (by,))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ Specs = Iterator[dict[str, Any]]
 SEEDS, WAYS_SEEDS = 5, 3
 #: more trials than are wanted are drawn: one that ended before its harm was done is not counted
 SPARE = 2
+#: seeds that may stand in at one point for those that ended before it was reached
+STAND_INS = 5
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Row:
     holds: float = 1.0
     #: planned from recorded fault points
     recorded: bool = False
+    #: a trial that ended before its point was reached has another stand in for it, at the same point
+    stand_ins: Callable[[Classes, str, str, int], dict[str, Any]] | None = None
     #: the whole loop in one process, on an empty database
     alone: bool = False
 
@@ -50,10 +55,13 @@ def kills(classes: Classes) -> Specs:
     """Each class of each flow, seed by seed; the flows that are not the main ones once."""
     for seed in range(SEEDS):
         for flow in MAIN if seed else FLOWS:
-            for key, points in classes.get(flow, {}).items():
-                yield {
-                    "row": "T1", "flow": flow, "point": key, "seed": seed, "points": [member(points, key, seed)],
-                }  # fmt: skip
+            for key in classes.get(flow, {}):
+                yield kill(classes, flow, key, seed)
+
+
+def kill(classes: Classes, flow: str, key: str, seed: int) -> dict[str, Any]:
+    point = member(classes[flow][key], key, seed)
+    return {"row": "T1", "flow": flow, "point": key, "seed": seed, "points": [point]}
 
 
 def pairs(classes: Classes) -> Specs:
@@ -208,7 +216,7 @@ SECONDS = {
 
 ROWS = {
     "points": Row("undisturbed, its fault points recorded", recordings, least=0),
-    "T1": Row("killed at every fault point", kills, recorded=True),
+    "T1": Row("killed at every fault point", kills, recorded=True, stand_ins=kill),
     "T2": Row("killed twice", pairs, spares=3, least=2, recorded=True, wanted=400),
     "T3": Row("paused beyond the lease", pauses, recorded=True, wanted=200),
     "T4": Row(
@@ -258,3 +266,23 @@ ROWS = {
     ),
     "T22": Row("a guard taken out: the test that is named for it fails", alone("T22", 1, *GUARDS), alone=True),
 }  # fmt: skip
+
+
+def left(name: str, classes: Classes, results: Iterable[Mapping[str, Any]]) -> Specs:
+    """What of a row is not among its results (flow, point, seed, reached); what has to stand in for some of them too."""
+    row = ROWS[name]
+    specs = list(row.specs(classes))
+    wanted = Counter((spec["flow"], spec.get("point", "")) for spec in specs)
+    tried: dict[tuple[str, str], dict[int, bool]] = defaultdict(dict)
+    for result in results:
+        tried[result["flow"], result["point"]][result["seed"]] = result["reached"] >= row.least
+    for spec in specs:
+        if spec.get("seed", 0) not in tried[spec["flow"], spec.get("point", "")]:
+            yield spec
+    for (flow, point), count in wanted.items() if row.stand_ins else ():
+        done = tried[flow, point]
+        ended = sum(1 for seed, reached in done.items() if seed < count and not reached)
+        stood_in = sum(1 for seed, reached in done.items() if seed >= count and reached)
+        further = [seed for seed in range(count, count + STAND_INS) if seed not in done]
+        for seed in further[: max(ended - stood_in, 0)]:
+            yield row.stand_ins(classes, flow, point, seed)

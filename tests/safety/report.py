@@ -24,8 +24,9 @@ AWS's own log of calls: every invariant (see `invariants.md`), each call as ofte
 decision carried out once. How it is done: `decisions/0029-how-the-safety-trials-kill-and-measure.md`.
 
 *Runs* counts the trials in which the harm was done (a trial that ended before its point was reached proves nothing and is
-not counted); *of* is how many were meant. *Recovery* is the worst number of sweeps between a kill and the next worker's claim; 2 are allowed. Where
-nothing was found in n runs, the true rate is below *3/n*, at 95 % confidence.
+not counted; in T1 a further seed at the same point stands in for it); *of* is how many were meant. *Recovery* is the worst
+number of sweeps between a kill and the next worker's claim; 2 are allowed. Where nothing was found in n runs, the true rate
+is below *3/n*, at 95 % confidence.
 """
 
 
@@ -108,11 +109,11 @@ def _broken(ledger: Ledger, by: str) -> list[str]:
 
 
 def load(told: dict[str, Any] | None) -> list[str]:
-    """T18, from what `make load` wrote: `cores` of its machine and its `steps`, the last of which was held longest."""
+    """T18, from what `make load` wrote: `cores` of its machine and its `steps`, one of which was held longest."""
     lines = ["## Load (T18)", ""]
     if told is None:
         return [*lines, "Not run: `make load`.", ""]
-    held = told["steps"][-1]
+    held = max(told["steps"], key=lambda step: step["seconds"])
     most = max((s for s in told["steps"] if _flat(s)), key=lambda s: s["nodes"], default=None)
     cpu = sum(held[name] for name in ("web_cpu_ms", "database_cpu_ms", "workers_cpu_ms"))
     rate = NODES / INTERVAL_S

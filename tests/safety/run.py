@@ -21,7 +21,7 @@ from tests.safety import estimate, kept, report
 from tests.safety.board import die_with_parent
 from tests.safety.engine import ROOT, engine
 from tests.safety.ledger import Ledger
-from tests.safety.plan import ROWS
+from tests.safety.plan import ROWS, left
 
 LEDGER = ROOT / "var" / "safety" / "trials.sqlite3"
 
@@ -69,10 +69,8 @@ class Call:
 
     def left(self, row: str) -> Iterator[dict[str, Any]]:
         """What of a row this engine has not been through."""
-        done = self.ledger.done(self.by)
-        for spec in ROWS[row].specs(self.ledger.classes(self.by)):
-            key = (row, spec["flow"], spec.get("point", ""), spec.get("seed", 0))
-            if key not in done and (not self.flows or spec["flow"] in self.flows):
+        for spec in left(row, self.ledger.classes(self.by), self.ledger.of(self.by, row)):
+            if not self.flows or spec["flow"] in self.flows:
                 yield spec
 
     def carry_out(self, row: str) -> None:

@@ -8,7 +8,7 @@ from tests.safety import estimate, kept, report, rows
 from tests.safety.classes import classes, member
 from tests.safety.engine import engine, files
 from tests.safety.ledger import Ledger
-from tests.safety.plan import ALONE, CASES, CROWDS, FLOWS, ROWS
+from tests.safety.plan import ALONE, CASES, CROWDS, FLOWS, ROWS, left
 
 POINTS = [
     ("|task sweep|tasks|before", 1, False),
@@ -141,3 +141,30 @@ def test_the_engine_is_all_that_acts_and_nothing_that_shows():
     assert {"workers/repair/steps/replace.py", "workers/decide/breadth.py", "workers/verify/check.py"} <= {*found}
     shown = ("healthboard/approve/", "healthboard/notices/", "healthboard/sandbox/", "workers/notify/")
     assert not [p for p in found if p.startswith(shown) or p.endswith(("/views.py", "/admin.py"))]
+
+
+def test_a_trial_that_ended_before_its_point_is_stood_in_for_until_enough_reached_it():
+    recorded = {"REPLACE/GROUP": {"idle": [["|task sweep|tasks|before", 1], ["|write|claim|after", 1]]}}
+
+    def then(*reached, first=0):
+        results = [
+            {"flow": "REPLACE/GROUP", "point": "idle", "seed": first + n, "reached": r} for n, r in enumerate(reached)
+        ]
+        return [spec["seed"] for spec in left("T1", recorded, results)]
+
+    assert then() == [0, 1, 2, 3, 4]
+    assert then(1, 1, 1) == [3, 4]
+    assert then(0, 1, 1) == [3, 4, 5]
+    assert then(1, 1, 1, 1, 1) == []
+    assert then(0, 1, 0, 1, 1) == [5, 6]
+    assert then(0, 1, 0, 1, 1, 1, 0) == [7]
+    assert then(0, 1, 1, 1, 1, 1) == []
+    assert then(0, 1, 1, 1, 1, 0, 0, 0, 0, 0) == [], "a point that is never reached does not hold the row up for ever"
+    assert then(0, 0, 0, 0, 0) == [5, 6, 7, 8, 9]
+    (stand_in,) = [s for s in left("T1", recorded, [{"flow": "REPLACE/GROUP", "point": "idle", "seed": 0, "reached": 0}])
+                   if s["seed"] == 5]  # fmt: skip
+    assert stand_in["points"][0] in [tuple(p) for p in recorded["REPLACE/GROUP"]["idle"]]
+    assert stand_in == {**stand_in, "row": "T1", "flow": "REPLACE/GROUP", "point": "idle"}
+    assert [s["seed"] for s in left("T7", recorded, [{"flow": ALONE, "point": "off", "seed": 0, "reached": 0}])].count(
+        0
+    ) == 1

@@ -10,11 +10,12 @@ from tests.safety import report
 
 def told() -> dict:
     flat = {"memory_mib": [400, 410, 411], "backlog": [0, 3, 2], "unread": [0, 5, 4]}
+    cpu = {"web_cpu_ms": 4.0, "database_cpu_ms": 1.0, "workers_cpu_ms": 0.5}
     steps = [
-        Step(2000, 60, 8000, 0, 5.0, 20.0, 133.3, **flat),
-        Step(3000, 60, 12000, 0, 6.0, 30.0, 200.0, **flat),
-        Step(4000, 60, 16000, 0, 7.0, 40.0, 266.7, **flat),
-        Step(2000, 600, 80000, 0, 5.0, 21.0, 133.3, 4.0, 1.0, 0.5, **flat),
+        Step(2000, 600, 80000, p50_ms=5.0, p99_ms=21.0, per_second=133.3, **cpu, **flat),
+        Step(2500, 60, 10000, p50_ms=5.0, p99_ms=20.0, per_second=166.7, **flat),
+        Step(3000, 60, 12000, p50_ms=6.0, p99_ms=30.0, per_second=200.0, **flat),
+        Step(4000, 60, 16000, p50_ms=7.0, p99_ms=40.0, per_second=266.7, **flat),
     ]
     return {"cores": 2, "steps": [vars(step) for step in steps]}
 
@@ -43,7 +44,7 @@ def test_the_highest_rate_is_one_at_which_nothing_failed_and_nothing_piled_up(wh
 
 def _with(what: dict) -> dict:
     value = told()
-    value["steps"][2].update(what)
+    value["steps"][3].update(what)
     return value
 
 
