@@ -49,6 +49,7 @@ MIDDLEWARE = [
     "healthboard.headers.Headers",
     "django.middleware.security.SecurityMiddleware",
     "healthboard.api.alive.Alive",
+    "healthboard.api.given_up.GivenUp",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "healthboard.compress.Compress",
     "healthboard.inert.Inert",

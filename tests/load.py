@@ -203,9 +203,10 @@ def main() -> int:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--nodes", type=int, default=2000, help="nodes that are held")
     words.add_argument("--minutes", type=float, default=10, help="for how long they are held")
-    words.add_argument("--most", type=int, default=6000, help="nodes of the last step")
+    words.add_argument("--most", type=int, default=3000, help="nodes of the last step")
     words.add_argument("--step", type=float, default=60, help="seconds of each step")
     given = words.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended all the same
     steps: list[Step] = []
     with tempfile.TemporaryDirectory(prefix="healthboard-load-") as folder:
         os.chmod(folder, 0o755)
