@@ -204,6 +204,7 @@ def main() -> int:
     words.add_argument("--nodes", type=int, default=2000, help="nodes that are held")
     words.add_argument("--minutes", type=float, default=10, help="for how long they are held")
     words.add_argument("--most", type=int, default=3000, help="nodes of the last step")
+    words.add_argument("--by", type=int, default=250, help="nodes from one step to the next")
     words.add_argument("--step", type=float, default=60, help="seconds of each step")
     given = words.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is ended all the same
@@ -216,7 +217,7 @@ def main() -> int:
             load = multiprocessing.Process(target=generate, args=(place.port, place.tokens(), theirs), daemon=True)
             load.start()
             theirs.close()  # so that an end of the nodes is noticed
-            for nodes in range(given.nodes, given.most + 1, 1000):
+            for nodes in range(given.nodes, given.most + 1, given.by):
                 held = nodes == given.nodes
                 steps.append(run(place, orders, nodes, given.minutes * 60 if held else given.step))
                 print(_line(steps[-1]), flush=True)

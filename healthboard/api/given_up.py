@@ -38,7 +38,9 @@ class GivenUp:
                 self.count,
             )
             self.count, self.told_at = 0, now
-        return HttpResponse(status=503, headers={"Retry-After": "15"})
+        answer = HttpResponse(status=503, headers={"Retry-After": "15"})
+        answer._has_been_logged = True  # Django's own line for each 5xx
+        return answer
 
 
 def hung_up(socket: Any) -> bool:

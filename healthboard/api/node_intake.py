@@ -31,6 +31,8 @@ PROMPT = timedelta(seconds=60)
 ASK_AGAIN = timedelta(seconds=60)
 LEAST_INTERVAL_S = 5.0
 MEASURE_EVERY_S = 15.0
+#: what else could have changed of the GPUs: whose they are, how many the instance should have
+WHOLE_EVERY_S = 300.0
 SEEN_EVERY_S = 10.0
 #: reports of one node at once, and a second after that: an hour that waited in its spool is taken within minutes
 BURST_SIZE, PER_SECOND = 120.0, 1.0
@@ -114,6 +116,7 @@ limiter = Limiter(BURST_SIZE, PER_SECOND)
 limited = limiter.wait
 rows = Limiter(ROWS_AT_ONCE, ROWS_PER_SECOND)
 _measure = Every(MEASURE_EVERY_S)
+_whole = Every(WHOLE_EVERY_S)
 _seen = Every(SEEN_EVERY_S)
 _heard = Every(LEAST_INTERVAL_S)
 
@@ -146,7 +149,8 @@ def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[s
     with transaction.atomic() if measure else nullcontext():
         same = quiet and record.confirm(instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq)
         if same and measure:
-            gpus.sync(instance, told.gpus, received)
+            if _whole.due(instance.pk) or not gpus.measure(instance, told.gpus, received):
+                gpus.sync(instance, told.gpus, received)
             _update(instance, report, told, received)
     if same:
         return _heard_and_answered(instance, received, channel)
@@ -255,8 +259,8 @@ def _recorder(instance: Instance, report: Report, received: datetime) -> None:
 
 def _answer(instance: Instance, received: datetime) -> dict[str, Any]:
     """What is asked of the node and was not answered yet."""
-    open_ones = NodeRequest.objects.filter(instance=instance, answered_at=None, expires_at__gt=received)
-    asked = list(open_ones.filter(Q(delivered_at=None) | Q(delivered_at__lt=received - ASK_AGAIN)).order_by("pk")[:8])
+    open_ones = NodeRequest.objects.filter(instance=instance, answered_at=None, expires_at__gt=received).order_by("pk")
+    asked = [row for row in open_ones if row.delivered_at is None or row.delivered_at < received - ASK_AGAIN][:8]
     if asked:
         NodeRequest.objects.filter(pk__in=[row.pk for row in asked]).update(delivered_at=received)
     return {

@@ -212,6 +212,11 @@ def live(now: Any) -> Q:
     return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
 
 
+def lives(token: Any, now: Any) -> bool:
+    """The same of a token that was read already."""
+    return token.revoked_at is None and (token.expires_at is None or token.expires_at > now)
+
+
 def within(
     user: Any, queryset: QuerySet, *, prefix: str = "", verb: str = "view", pool: str = "pool__name"
 ) -> QuerySet:

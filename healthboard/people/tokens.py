@@ -18,7 +18,7 @@ from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
 from healthboard.people import limits
-from healthboard.people.access import SCOPES, live
+from healthboard.people.access import SCOPES, live, lives
 from healthboard.people.actors import Actor
 from healthboard.people.models import ApiToken, NodeToken, ServiceAccount
 from healthboard.refusals import Invalid
@@ -167,10 +167,15 @@ def verify_node(token: str) -> Instance | None:
 def of_node(token: str) -> NodeToken | None:
     """The live node token, with its instance, or None. One of a machine that is long gone stands for nobody."""
     now = clock.now()
-    rows = NodeToken.objects.select_related("instance__account")  # asked at every report: no more than that needs
-    there = Q(instance__gone_at=None) | Q(instance__gone_at__gt=now - GONE_FOR)
-    row = next(iter(rows.filter(live(now), there, hash=_hash(token))[:1]), None)
-    if row is not None and row.used_at is None:
+    rows = NodeToken.objects.select_related("instance").filter(
+        hash=_hash(token)
+    )  # asked at every report: no more than that
+    row = next(iter(rows[:1]), None)
+    if row is None or not lives(row, now):
+        return None
+    if row.instance.gone_at is not None and row.instance.gone_at <= now - GONE_FOR:
+        return None
+    if row.used_at is None:
         _arrived(row, now)
     return row
 

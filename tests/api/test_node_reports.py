@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    for name in ("_measure", "_seen", "_heard"):
+    for name in ("_measure", "_whole", "_seen", "_heard"):
         monkeypatch.setattr(node_intake, name, node_intake.Every(getattr(node_intake, name).seconds))
     node_intake.limiter.buckets.clear()
 
@@ -61,24 +61,77 @@ def test_an_unchanged_report_costs_few_queries(client, node, token):
     assert Head.objects.get(instance=node, channel="node").seq == 4
 
 
-def test_measurements_of_an_unchanged_report_are_written_with_its_head_or_not_at_all(client, node, token, monkeypatch):
+@pytest.mark.parametrize("way", ["measure", "sync"])
+def test_measurements_of_an_unchanged_report_are_written_with_its_head_or_not_at_all(
+    client, node, token, monkeypatch, way
+):
     for seq in (1, 2):
         post(client, report(seq), token)
     hot = report(3, gpus=[gpu(n, temperature_c=47) for n in range(8)])
+    if way == "measure":
+        node_intake._whole.due(node.pk)
     with monkeypatch.context() as broken:
         broken.setattr(node_intake._measure, "last", {})
-        broken.setattr(node_intake.gpus, "sync", lambda *_: 1 / 0)
+        broken.setattr(node_intake.gpus, way, lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             post(client, hot, token)
     assert Head.objects.get(instance=node, channel="node").seq == 2, "the same report may come again"
-    before = Interval.objects.count()
+    before, at = Interval.objects.count(), Gpu.objects.get(uuid=UUIDS[0]).measured_at
     node_intake._measure.last.clear()
+    node_intake._whole.last.clear()
+    if way == "measure":
+        node_intake._whole.due(node.pk)
     with CaptureQueriesContext(connection) as queries:
         assert post(client, hot, token).json()["duplicate"] is False
     written = [q["sql"] for q in queries if "SAVEPOINT" not in q["sql"]]
-    assert len(written) == 5, written  # the token, the head, the GPUs read and written, what is asked
+    # the token, the head, the GPUs written (or read and written), what is asked
+    assert len(written) == {"measure": 4, "sync": 5}[way], written
     assert {g.measurements["temperature_c"] for g in Gpu.objects.filter(instance=node)} == {47}
+    assert {g.measured_at > at for g in Gpu.objects.filter(instance=node)} == {True}
     assert Head.objects.get(instance=node, channel="node").seq == 3 and Interval.objects.count() == before
+
+
+def test_measurements_go_to_no_other_machine_and_what_was_never_measured_stays(client, node, token):
+    lost = gpu(3, status="lost", code=15, temperature_c=None)
+    first = [gpu(n) if n != 3 else lost for n in range(8)]
+    for seq in (1, 2):
+        post(client, report(seq, gpus=first), token)
+    other = factories.instance(boot_id="", booted_at=None)
+    Gpu.objects.filter(uuid=UUIDS[0]).update(instance=other)  # it reads this GPU still
+    before = Gpu.objects.get(uuid=UUIDS[3]).measurements
+    node_intake._whole.due(node.pk)
+    node_intake._measure.last.clear()
+    hot = [gpu(n, temperature_c=60) if n != 3 else lost for n in range(8)]
+    assert post(client, report(3, gpus=hot), token).status_code == 200
+    rows = {row.uuid: row for row in Gpu.objects.all()}
+    assert rows[UUIDS[0]].instance == other and rows[UUIDS[0]].measurements["temperature_c"] == 45
+    assert rows[UUIDS[3]].measurements == before and rows[UUIDS[3]].status == "lost"
+    assert {rows[UUIDS[n]].measurements["temperature_c"] for n in (1, 2, 4, 5, 6, 7)} == {60}
+
+
+def test_a_gpu_whose_other_machine_has_ended_is_taken_over_by_an_unchanged_report(client, node, token):
+    for seq in (1, 2):
+        post(client, report(seq), token)
+    gone = factories.instance(boot_id="", booted_at=None, state="terminated")
+    Gpu.objects.filter(uuid=UUIDS[0]).update(instance=gone)
+    node_intake._whole.due(node.pk)
+    node_intake._measure.last.clear()
+    post(client, report(3), token)
+    assert Gpu.objects.get(uuid=UUIDS[0]).instance == node
+
+
+def test_how_many_gpus_there_should_be_may_be_learned_later(client, node, token):
+    """The row of an exchanged GPU is let go within five minutes, although no report says anything new."""
+    type(node).objects.filter(pk=node.pk).update(gpus_expected=None)
+    for seq in (1, 2):
+        post(client, report(seq), token)
+    old = factories.gpus(node, 1)[0]
+    type(node).objects.filter(pk=node.pk).update(gpus_expected=8)
+    node_intake._measure.last.clear()
+    node_intake._whole.last.clear()
+    post(client, report(3), token)
+    old.refresh_from_db()
+    assert old.instance is None and Gpu.objects.filter(instance=node).count() == 8
 
 
 def test_a_lost_gpu_and_its_kernel_line_are_told(client, node, token):
