@@ -6,7 +6,7 @@ from django.core.management import CommandError, call_command
 
 from healthboard import clock
 from healthboard.audit.models import AuditRow
-from healthboard.people import tokens
+from healthboard.people import access, tokens
 from healthboard.people.models import ApiToken, NodeToken
 from tests import factories
 
@@ -63,6 +63,29 @@ def test_a_new_node_token_leaves_the_last_ones_valid_and_revokes_the_oldest(admi
     assert all(tokens.verify_node(token) == on for token in issued[1:])
     tokens.revoke_node(NodeToken.objects.latest("pk"), actor=admin)
     assert tokens.verify_node(issued[-1]) is None
+
+
+def test_a_token_that_was_read_counts_as_it_does_in_the_database(admin):
+    """Whether a node's token lives is asked of the row; of an API token, of the database."""
+    tokens.issue_node(factories.instance(), actor=admin)
+    now = clock.now()
+    moments = (None, now - timedelta(seconds=1), now, now + timedelta(seconds=1))
+    seen = set()
+    for expires in moments:
+        for revoked in moments:
+            NodeToken.objects.update(expires_at=expires, revoked_at=revoked)
+            there = NodeToken.objects.filter(access.live(now)).exists()
+            assert access.lives(NodeToken.objects.get(), now) is there, (expires, revoked)
+            seen.add(there)
+    assert seen == {True, False}
+
+
+def test_the_token_of_a_machine_counts_for_an_hour_after_its_end(admin):
+    on = factories.instance()
+    token = tokens.issue_node(on, actor=admin)
+    for gone, counts in ((59, True), (61, False)):
+        type(on).objects.filter(pk=on.pk).update(gone_at=clock.now() - timedelta(minutes=gone))
+        assert (tokens.verify_node(token) is not None) is counts, gone
 
 
 def test_the_commands_print_the_token_and_nothing_else():
