@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 INTERVAL_S, ANSWER_S, LONGEST_PAUSE_S = 15.0, 10.0, 300.0
-JOIN_PER_S = 3.0
+JOIN_PER_S = 4.0
 
 
 def body(number: int) -> bytes:

@@ -145,6 +145,14 @@ def test_after_a_mismatch_a_fresh_child_loads_the_library_that_is_installed_now(
     assert len(eye.started) == 2
 
 
+def test_a_child_that_has_left_before_it_was_asked_again_is_no_trouble(machine, probe):
+    machine.write("init 18")
+    eye = probe()
+    assert eye.read()["state"] == "version_mismatch"
+    eye.proc.wait(5)  # the question finds nobody
+    assert eye.read()["state"] == "version_mismatch" and eye.proc is None
+
+
 def test_an_urgent_report_does_not_wait_for_a_slow_driver(machine, probe, monkeypatch):
     machine.set(0, hang="nvmlDeviceGetUUID")
     eye = probe(HEALTHBOARD_NVML_INIT_TIMEOUT="1")

@@ -744,8 +744,7 @@ class NvmlProbe:
             time.sleep(0.01)
         code = self.proc.poll()
         if code == 0 and self.answered:  # it left on purpose after its last answer
-            self.proc.stdin.close()
-            self.proc.stdout.close()
+            self._close_pipes()
             self.proc = self.asked_at = None
             self.not_before = time.monotonic() + min(60.0, self.settings.nvml_respawn_s * 12)
             return self.trouble or _failure("error", 0, "the probe ended by itself")
@@ -764,10 +763,14 @@ class NvmlProbe:
         self._kill(self.proc)
         return self._gone(_failure("hung", 0, detail))
 
-    def _gone(self, reading):
+    def _close_pipes(self):
+        """What could not be written to a child that has ended is tried again by closing, and fails again."""
         for pipe in (self.proc.stdin, self.proc.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()
+
+    def _gone(self, reading):
+        self._close_pipes()
         if self.proc.poll() is None:
             self.stuck = self.proc
         self.proc = self.asked_at = None
@@ -788,9 +791,7 @@ class NvmlProbe:
     def close(self):
         """End the child without waiting for it."""
         if self.proc is not None:
-            for pipe in (self.proc.stdin, self.proc.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close()
+            self._close_pipes()
             self._kill(self.proc)
             deadline = time.monotonic() + 1.0
             while self.proc.poll() is None and time.monotonic() < deadline:
