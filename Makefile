@@ -41,7 +41,7 @@ safety: $(STAMP)
 safety-seeded: $(STAMP)
 	@SAFETY_SEEDED=$${SAFETY_SEEDED:-1} exec $(BIN)/python -m pytest -q tests/safety/test_seeded.py
 
-# Node reports against a whole installation, in steps and then held; about 20 minutes.
+# Node reports against a whole installation, held and then in steps; about half an hour.
 load: $(STAMP)
 	@exec $(BIN)/python -m tests.load $(ARGS)
 
