@@ -28,10 +28,11 @@ log = logging.getLogger(__name__)
 WAKE_LIMIT = 200
 BATCH = 500
 #: of nearly every report that there is; written out, since making it anew takes longer than carrying it out
-_CONFIRM = (
-    f"update {Head._meta.db_table} set last_at = %s, count = count + 1, seq = %s where instance_id = %s and channel = %s "
-    "and digest = %s and boot_id = %s and seq < %s and last_at <= %s and last_at >= %s"
-)
+_CONFIRM = {
+    vendor: f"update {Head._meta.db_table} set last_at = {later}(last_at, %s), count = count + 1, seq = %s "
+    "where instance_id = %s and channel = %s and digest = %s and boot_id = %s and seq < %s and last_at >= %s"
+    for vendor, later in (("postgresql", "greatest"), ("sqlite", "max"))
+}
 _LAST_AT = Head._meta.get_field("last_at")
 
 
@@ -92,10 +93,14 @@ def record(
 
 
 def confirm(instance: Instance, channel: str, at: datetime, digest: str, *, boot_id: str, seq: int) -> bool:
-    """The cheap way for a round that says what the last one said: one conditional UPDATE. False: take `record_many`."""
+    """The cheap way for a numbered round that says what the last one said: one conditional UPDATE. False: take `record_many`.
+
+    Its number is the order: one that waited, and is dated before the last word, moves the head no further back.
+    """
     now, gap = (_LAST_AT.get_db_prep_save(moment, connection) for moment in (at, at - heads.gap_after(channel)))
+    statement = _CONFIRM[connection.vendor]
     with connection.cursor() as cursor:
-        cursor.execute(_CONFIRM, [now, seq, instance.pk, channel, digest, boot_id, seq, now, gap])
+        cursor.execute(statement, [now, seq, instance.pk, channel, digest, boot_id, seq, gap])
         return bool(cursor.rowcount)
 
 

@@ -91,6 +91,18 @@ def test_measurements_of_an_unchanged_report_are_written_with_its_head_or_not_at
     assert Head.objects.get(instance=node, channel="node").seq == 3 and Interval.objects.count() == before
 
 
+def test_a_report_that_waited_and_says_nothing_new_costs_no_more_and_moves_nothing_back(client, node, token):
+    for seq in (1, 2):
+        post(client, report(seq), token)
+    before = Head.objects.get(instance=node, channel="node")
+    with CaptureQueriesContext(connection) as queries:
+        assert post(client, report(3, ago=90), token).json()["duplicate"] is False
+    assert len(queries) == 3, [q["sql"][:80] for q in queries]
+    after = Head.objects.get(instance=node, channel="node")
+    assert (after.seq, after.count, after.last_at) == (3, before.count + 1, before.last_at)
+    assert post(client, report(3, ago=60), token).json()["duplicate"] is True
+
+
 def test_measurements_go_to_no_other_machine_and_what_was_never_measured_stays(client, node, token):
     lost = gpu(3, status="lost", code=15, temperature_c=None)
     first = [gpu(n) if n != 3 else lost for n in range(8)]
