@@ -167,9 +167,7 @@ def verify_node(token: str) -> Instance | None:
 def of_node(token: str) -> NodeToken | None:
     """The live node token, with its instance, or None. One of a machine that is long gone stands for nobody."""
     now = clock.now()
-    rows = NodeToken.objects.select_related("instance").filter(
-        hash=_hash(token)
-    )  # asked at every report: no more than that
+    rows = NodeToken.objects.select_related("instance").filter(hash=_hash(token))  # at every report: no more than needed
     row = next(iter(rows[:1]), None)
     if row is None or not lives(row, now):
         return None
