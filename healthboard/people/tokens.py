@@ -167,7 +167,8 @@ def verify_node(token: str) -> Instance | None:
 def of_node(token: str) -> NodeToken | None:
     """The live node token, with its instance, or None. One of a machine that is long gone stands for nobody."""
     now = clock.now()
-    rows = NodeToken.objects.select_related("instance").filter(hash=_hash(token))  # at every report: no more than needed
+    # asked at every report: no more than that needs
+    rows = NodeToken.objects.select_related("instance").filter(hash=_hash(token))
     row = next(iter(rows[:1]), None)
     if row is None or not lives(row, now):
         return None
