@@ -38,6 +38,8 @@ api = Api(
     urls_namespace="api",
 )
 errors.install(api)
+api.add_router("", node.router)  # first: nearly all that comes is a report
+api.add_router("", node_enrol.router)
 api.add_router("", lists.router)
 api.add_router("", record.router)
 api.add_router("", fleet.router)
@@ -45,5 +47,3 @@ api.add_router("", decisions.router)
 api.add_router("", acts.router)
 api.add_router("", two.router)
 api.add_router("", policies.router)
-api.add_router("", node.router)
-api.add_router("", node_enrol.router)

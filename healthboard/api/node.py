@@ -16,7 +16,7 @@ from ninja import Router
 
 from healthboard import config
 from healthboard.api import node_intake
-from healthboard.api.node_door import NodeToken, Refused, body_of, documented, node_of, parsed
+from healthboard.api.node_door import NodeToken, Refused, body_of, documented, node_of, parsed, row_of
 from healthboard.api.node_schema import Answer, CondemnedOut, Enrolled, Enrolment, Error, HardwareIn, Report
 from healthboard.diagnosis.node_report import BadReport
 from healthboard.fleet import condemned
@@ -38,7 +38,8 @@ router = Router(tags=["node"])
 def reports(request: HttpRequest) -> JsonResponse:
     try:
         body = body_of(request)
-        instance = node_of(request)
+        credential = row_of(request)
+        instance = credential.instance
         if wait := node_intake.rows.empty(instance.pk):
             raise Refused(
                 429,
@@ -57,7 +58,7 @@ def reports(request: HttpRequest) -> JsonResponse:
                 instance=instance,
             )
         try:
-            return JsonResponse(node_intake.take(instance, report))
+            return JsonResponse(node_intake.take(instance, report, asked=credential.asked))
         except node_intake.TooFarAhead as error:
             later = {} if error.wait is None else {"Retry_After": str(error.wait)}
             status = 429 if later else 422

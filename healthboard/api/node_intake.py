@@ -1,5 +1,4 @@
-"""Stores a report that was accepted. An unchanged one costs three queries: the token, the head, what is asked; and two
-more each time that its measurements are kept."""
+"""Stores a report that was accepted. An unchanged one costs two queries: its token, and what it confirms."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from healthboard import clock
 from healthboard.api.node_schema import Report
 from healthboard.diagnosis import node_report
 from healthboard.diagnosis.parsed import parse_time
-from healthboard.fleet import gpus, heads, record, recorder
-from healthboard.fleet.models import HealthEvent, Instance, NodeRequest, Source
+from healthboard.fleet import gpus, heads, record, recorder, unchanged
+from healthboard.fleet.models import Head, HealthEvent, Instance, NodeRequest, Source
 
 #: a clock may run ahead by so much
 AHEAD = timedelta(minutes=2)
@@ -33,7 +32,6 @@ LEAST_INTERVAL_S = 5.0
 MEASURE_EVERY_S = 15.0
 #: what else could have changed of the GPUs: whose they are, how many the instance should have
 WHOLE_EVERY_S = 300.0
-SEEN_EVERY_S = 10.0
 #: reports of one node at once, and a second after that: an hour that waited in its spool is taken within minutes
 BURST_SIZE, PER_SECOND = 120.0, 1.0
 #: flight recordings of one node that are kept of a day: each may have as many bytes as a report
@@ -117,7 +115,6 @@ limited = limiter.wait
 rows = Limiter(ROWS_AT_ONCE, ROWS_PER_SECOND)
 _measure = Every(MEASURE_EVERY_S)
 _whole = Every(WHOLE_EVERY_S)
-_seen = Every(SEEN_EVERY_S)
 _heard = Every(LEAST_INTERVAL_S)
 
 
@@ -126,10 +123,11 @@ def interval_s() -> float:
     return max(heads.interval("node").total_seconds(), LEAST_INTERVAL_S)
 
 
-def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[str, Any]:
+def take(instance: Instance, report: Report, *, channel: str = "node", asked: bool = True) -> dict[str, Any]:
     """Store the report and say what is asked of the node. Raises BadReport or TooFarAhead before storing anything.
 
-    `channel`: "local" for a reading that a worker on that machine made without a reporter.
+    `channel`: "local" for a reading that a worker on that machine made without a reporter. `asked`: whether anything can be
+    asked of the node, where that is known.
     """
     received = clock.now()
     told = node_report.read(_plain(report, received), received_at=received)
@@ -145,15 +143,25 @@ def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[s
     digest = heads.digest_of(told.readings, extra)
     quiet = not told.events and not report.results and not report.recorder
     measure = _measure.due(instance.pk)
-    # with measurements in one transaction: the head's lock lets two reports of a node write its GPUs one after the other
-    with transaction.atomic() if measure else nullcontext():
-        same = quiet and record.confirm(instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq)
-        if same and measure:
-            if _whole.due(instance.pk) or not gpus.measure(instance, told.gpus, received):
+    values = gpus.measurements(told.gpus) if measure else {}
+    whole = measure and (_whole.due(instance.pk) or values is None)
+    # in one transaction with what looks whose they are: two reports of a node do that one after the other, by its head
+    with transaction.atomic() if whole else nullcontext():
+        found = None
+        if quiet:
+            found = unchanged.confirm(
+                instance, channel, at, digest, boot_id=told.boot_id, seq=told.seq, received=received, measured=values
+            )
+        if found is not None and whole:
+            gpus.sync(instance, told.gpus, received)
+    if found is not None:
+        if found < len(values or ()):
+            with transaction.atomic():
+                Head.objects.select_for_update().get(instance=instance, channel=channel)
                 gpus.sync(instance, told.gpus, received)
-            _update(instance, report, told, received)
-    if same:
-        return _heard_and_answered(instance, received, channel)
+        if measure:
+            _update(instance, report, told, {})
+        return _answered(instance, received, channel, asked)
     with transaction.atomic():
         item = record.Item(instance, told.readings, told.events, told.boot_id, told.seq, extra)
         outcome = record.record_many(channel, at, [item])[instance.pk]
@@ -164,10 +172,10 @@ def take(instance: Instance, report: Report, *, channel: str = "node") -> dict[s
             made += gpus.sync(instance, told.gpus, received)
         if made:
             rows.spent(instance.pk, made)
-        _update(instance, report, told, received)
+        _update(instance, report, told, {"node_seen_at": received})
         _results(instance, report, received)
         _recorder(instance, report, received)
-    return _heard_and_answered(instance, received, channel)
+    return _answered(instance, received, channel, asked)
 
 
 def _plain(report: Report, received: datetime) -> dict[str, Any]:
@@ -178,9 +186,9 @@ def _plain(report: Report, received: datetime) -> dict[str, Any]:
     return plain
 
 
-def _update(instance: Instance, report: Report, told: node_report.NodeReading, received: datetime) -> None:
-    """Write what changed of the instance itself. The boot time wavers with each report: the boot's first word counts."""
-    values: dict[str, Any] = {}
+def _update(instance: Instance, report: Report, told: node_report.NodeReading, values: dict[str, Any]) -> None:
+    """Write `values`, and what changed of the instance itself. The boot time wavers with each report: the boot's first word
+    counts."""
     if instance.boot_id != told.boot_id:
         values.update(boot_id=told.boot_id, booted_at=told.booted_at if report.uptime_s is not None else None)
     if told.driver and instance.driver_version != told.driver[:32]:
@@ -188,19 +196,17 @@ def _update(instance: Instance, report: Report, told: node_report.NodeReading, r
     if instance.reporter_version != report.reporter[:32]:
         values["reporter_version"] = heads.text(report.reporter, 32)
     if values:
-        Instance.objects.filter(pk=instance.pk).update(node_seen_at=received, **values)
+        Instance.objects.filter(pk=instance.pk).update(**values)
 
 
-def _heard_and_answered(instance: Instance, received: datetime, channel: str) -> dict[str, Any]:
+def _answered(instance: Instance, received: datetime, channel: str, asked: bool) -> dict[str, Any]:
     """Only a reporter makes its place's node source speak, and only a reporter can be asked for anything."""
-    if instance.node_seen_at is None or _seen.due(instance.pk):
-        Instance.objects.filter(pk=instance.pk).update(node_seen_at=received)
-    if channel != "node":
-        return {"accepted": True, "duplicate": False, "requests": [], "interval_s": interval_s()}
     place = (instance.account_id, instance.region)
-    if _heard.due(place):
+    if channel == "node" and _heard.due(place):
         _heard_from(place, received)
-    return _answer(instance, received)
+    rows = _asked(instance, received) if channel == "node" and asked else []
+    requests = [{"id": str(row.pk), "verb": row.verb} for row in rows]
+    return {"accepted": True, "duplicate": False, "requests": requests, "interval_s": interval_s()}
 
 
 def _heard_from(place: tuple[int, str], received: datetime) -> None:
@@ -257,15 +263,10 @@ def _recorder(instance: Instance, report: Report, received: datetime) -> None:
     )
 
 
-def _answer(instance: Instance, received: datetime) -> dict[str, Any]:
+def _asked(instance: Instance, received: datetime) -> list[NodeRequest]:
     """What is asked of the node and was not answered yet."""
     open_ones = NodeRequest.objects.filter(instance=instance, answered_at=None, expires_at__gt=received).order_by("pk")
     asked = [row for row in open_ones if row.delivered_at is None or row.delivered_at < received - ASK_AGAIN][:8]
     if asked:
         NodeRequest.objects.filter(pk__in=[row.pk for row in asked]).update(delivered_at=received)
-    return {
-        "accepted": True,
-        "duplicate": False,
-        "requests": [{"id": str(row.pk), "verb": row.verb} for row in asked],
-        "interval_s": interval_s(),
-    }
+    return asked

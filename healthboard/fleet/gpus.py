@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q
 
 from healthboard.diagnosis.node_report import GpuFact
 from healthboard.fleet import heads
 from healthboard.fleet.models import Gpu, Instance
 
-_MEASURED_AT = Gpu._meta.get_field("measured_at")
-#: database -> measurements by UUID, as one statement
-_MEASURE = {
-    vendor: f"update {Gpu._meta.db_table} set measurements = told.value, measured_at = %s from {rows} as told "
-    "where account_id = %s and instance_id = %s and uuid = told.key"
-    for vendor, rows in (("postgresql", "jsonb_each(%s::jsonb)"), ("sqlite", "json_each(%s)"))
-}
 #: EC2's states of an instance that has no host; it is started again on another
 NO_HARDWARE = frozenset({"stopped", "terminated"})
 
@@ -79,23 +70,11 @@ def sync(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> int:
     return len(made)
 
 
-def measure(instance: Instance, facts: Sequence[GpuFact], at: datetime) -> bool:
-    """The measurements alone, of a report that says of the GPUs themselves what the last one said. Call inside a transaction.
-
-    False where a GPU of it is not found as this instance's: then `sync` has to look whose it is. Most of all reports come
-    here, each with eight GPUs: the statement is written out, since making it anew took longer than carrying it out.
-    """
+def measurements(facts: Sequence[GpuFact]) -> dict[str, Any] | None:
+    """UUID -> measurements of those that can be read; None where one of them tells no UUID: then `sync` has to look which
+    it is."""
     ok = [f for f in facts if f.status == "ok"]
-    if not all(f.uuid for f in ok):
-        return False
-    if not ok:
-        return True
-    told = {f.uuid: heads.clean(f.measurements) for f in ok}
-    statement = _MEASURE[connection.vendor]
-    moment = _MEASURED_AT.get_db_prep_save(at, connection)
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [moment, json.dumps(told), instance.account_id, instance.pk])
-        return bool(cursor.rowcount == len(told))
+    return {f.uuid: f.measurements for f in ok if f.uuid} if all(f.uuid for f in ok) else None
 
 
 def _fill(row: Gpu, instance: Instance, fact: GpuFact, at: datetime) -> set[str]:

@@ -45,8 +45,27 @@ def digest_of(readings: Iterable[Reading], extra: Any = None) -> str:
     return hashlib.blake2b(canonical([rows, extra]).encode(), digest_size=20).hexdigest()
 
 
+#: made once: `json.dumps` with options makes one for each call, of which a report needs dozens
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+
 def canonical(value: Any) -> str:
-    return json.dumps(clean(value), sort_keys=True, separators=(",", ":"))
+    """The one JSON text of a cleaned value. Most need no cleaning: what would is no JSON, stands in it as an escape, or is
+    a key that is no text, which would be sorted as what it is."""
+    if _keyed_by_text(value):
+        try:
+            out = _encode(value)
+        except (TypeError, ValueError):
+            out = "\\u"
+        if "\\u" not in out:
+            return out
+    return _encode(clean(value))
+
+
+def _keyed_by_text(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is str for key in value) and all(_keyed_by_text(part) for part in value.values())
+    return all(map(_keyed_by_text, value)) if isinstance(value, list | tuple) else True
 
 
 def clean(value: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Writes what a channel told about instances, as intervals and events. The one writer of heads, intervals and events.
+"""Writes what a channel told about instances, as intervals and events. The one writer of these and of heads, with the cheap
+way of a node's report beside it, `unchanged`.
 
 Cost follows change: a round in which nothing changed is one UPDATE for all its instances. An open interval holds until
 its head's `last_at`, and was seen `head.count - first_count + 1` times. A silence of more than three rounds ends all
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Least, Substr
 
@@ -27,13 +28,6 @@ log = logging.getLogger(__name__)
 #: a round that changes more instances than this leaves their reading to the sweeper instead of waking one by one
 WAKE_LIMIT = 200
 BATCH = 500
-#: of nearly every report that there is; written out, since making it anew takes longer than carrying it out
-_CONFIRM = {
-    vendor: f"update {Head._meta.db_table} set last_at = {later}(last_at, %s), count = count + 1, seq = %s "
-    "where instance_id = %s and channel = %s and digest = %s and boot_id = %s and seq < %s and last_at >= %s"
-    for vendor, later in (("postgresql", "greatest"), ("sqlite", "max"))
-}
-_LAST_AT = Head._meta.get_field("last_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +84,6 @@ def record(
     """One instance's round; True if its evidence changed."""
     item = Item(instance, readings, events, boot_id, seq)
     return record_many(channel, at, [item])[instance.pk].changed
-
-
-def confirm(instance: Instance, channel: str, at: datetime, digest: str, *, boot_id: str, seq: int) -> bool:
-    """The cheap way for a numbered round that says what the last one said: one conditional UPDATE. False: take `record_many`.
-
-    Its number is the order: one that waited, and is dated before the last word, moves the head no further back.
-    """
-    now, gap = (_LAST_AT.get_db_prep_save(moment, connection) for moment in (at, at - heads.gap_after(channel)))
-    statement = _CONFIRM[connection.vendor]
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [now, seq, instance.pk, channel, digest, boot_id, seq, gap])
-        return bool(cursor.rowcount)
 
 
 def record_many(channel: str, at: datetime, items: Iterable[Item]) -> dict[int, Outcome]:

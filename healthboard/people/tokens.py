@@ -17,7 +17,7 @@ from django.db.models import Q
 from healthboard import clock
 from healthboard.audit.record import record
 from healthboard.fleet.models import Instance
-from healthboard.people import limits
+from healthboard.people import credential, limits
 from healthboard.people.access import SCOPES, live, lives
 from healthboard.people.actors import Actor
 from healthboard.people.models import ApiToken, NodeToken, ServiceAccount
@@ -165,11 +165,12 @@ def verify_node(token: str) -> Instance | None:
 
 
 def of_node(token: str) -> NodeToken | None:
-    """The live node token, with its instance, or None. One of a machine that is long gone stands for nobody."""
+    """The live node token, with its instance, or None. One of a machine that is long gone stands for nobody.
+
+    ``asked`` of it: whether anything is asked of the node that it has not answered.
+    """
     now = clock.now()
-    # asked at every report: no more than that needs
-    rows = NodeToken.objects.select_related("instance").filter(hash=_hash(token))
-    row = next(iter(rows[:1]), None)
+    row = credential.by_hash(_hash(token), now)
     if row is None or not lives(row, now):
         return None
     if row.instance.gone_at is not None and row.instance.gone_at <= now - GONE_FOR:

@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 
 from healthboard import clock
 from healthboard.diagnosis.signals import Event, Reading
-from healthboard.fleet import record
-from healthboard.fleet.models import Head, HealthEvent, Instance, Interval
+from healthboard.fleet import heads, record, unchanged
+from healthboard.fleet.models import Gpu, Head, HealthEvent, Instance, Interval
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -197,18 +197,27 @@ def test_an_unchanged_round_costs_the_same_for_any_number_of_instances(start):
 
 
 def test_the_cheap_confirmation_refuses_whatever_is_not_the_same_again(start):
-    from healthboard.fleet import heads
-
-    one = factories.instance()
+    one = factories.instance(node_seen_at=None)
+    Gpu.objects.create(account=one.account, region=one.region, uuid="GPU-1", instance=one)
     told = [reading("ok", "NVML", "nvml")]
     for n in (1, 2):
         record.record_many("node", start + n * STEP, [record.Item(one, told, [], "boot-a", n)])
     same = heads.digest_of(told)
     later = start + 3 * STEP
-    assert not record.confirm(one, "node", later, same, boot_id="boot-a", seq=2)  # told before
-    assert not record.confirm(one, "node", later, same, boot_id="boot-b", seq=3)  # another boot
-    assert not record.confirm(one, "node", later, heads.digest_of([]), boot_id="boot-a", seq=3)
-    assert not record.confirm(one, "node", later + timedelta(hours=1), same, boot_id="boot-a", seq=3)  # a gap
-    assert record.confirm(one, "node", later, same, boot_id="boot-a", seq=3)
+
+    def confirm(at, digest, boot_id, seq):
+        return unchanged.confirm(one, "node", at, digest, boot_id=boot_id, seq=seq, received=at, measured={"GPU-1": {}})
+
+    assert confirm(later, same, "boot-a", 2) is None  # told before
+    assert confirm(later, same, "boot-b", 3) is None  # another boot
+    assert confirm(later, heads.digest_of([]), "boot-a", 3) is None
+    assert confirm(later + timedelta(hours=1), same, "boot-a", 3) is None  # a gap
+    one.refresh_from_db()
+    assert one.node_seen_at is None and Gpu.objects.get().measured_at is None, "what is refused writes nothing"
+    assert confirm(later, same, "boot-a", 3) == 1
+    one.refresh_from_db()
+    assert one.node_seen_at == Gpu.objects.get().measured_at == later
+    other = factories.instance(node_seen_at=None)
+    assert unchanged.confirm(other, "node", later, same, boot_id="boot-a", seq=3, received=later) is None
     head = Head.objects.get(instance=one)
     assert (head.last_at, head.seq, head.count) == (later, 3, 3)

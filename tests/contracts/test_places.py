@@ -60,7 +60,7 @@ def collected(sandbox_process, django_db_setup, django_db_blocker):
 @pytest.fixture
 def fleet(collected, db, monkeypatch):
     node_intake.limiter.buckets.clear()
-    for name in ("_measure", "_whole", "_seen", "_heard"):  # what this process remembers of tests before
+    for name in ("_measure", "_whole", "_heard"):  # what this process remembers of tests before
         monkeypatch.setattr(node_intake, name, node_intake.Every(getattr(node_intake, name).seconds))
 
 

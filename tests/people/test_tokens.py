@@ -6,7 +6,8 @@ from django.core.management import CommandError, call_command
 
 from healthboard import clock
 from healthboard.audit.models import AuditRow
-from healthboard.people import access, tokens
+from healthboard.fleet.models import Instance, NodeRequest
+from healthboard.people import access, credential, tokens
 from healthboard.people.models import ApiToken, NodeToken
 from tests import factories
 
@@ -78,6 +79,30 @@ def test_a_token_that_was_read_counts_as_it_does_in_the_database(admin):
             assert access.lives(NodeToken.objects.get(), now) is there, (expires, revoked)
             seen.add(there)
     assert seen == {True, False}
+
+
+def test_a_credential_is_read_as_django_reads_it(admin):
+    """The statement that is written out gives field by field what the models give, and whether something is asked."""
+    now = clock.now()
+    node = factories.instance(
+        boot_id="boot-a", booted_at=now, driver_version="580", reporter_version="1", gpus_expected=8
+    )
+    for lives, enrolled in ((None, False), (timedelta(hours=1), True)):
+        digest = tokens._hash(tokens.issue_node(node, actor=admin, lives=lives, enrolled=enrolled))
+        for answered, expires in ((None, 1), (None, -1), (now, 1)):
+            NodeRequest.objects.all().delete()
+            ends = now + timedelta(minutes=expires)
+            NodeRequest.objects.create(
+                instance=node, verb="probe", asked_at=now, asked_by="x", expires_at=ends, answered_at=answered
+            )
+            fast, slow = credential.by_hash(digest, now), credential.through_models(digest, now)
+            assert fast.asked is slow.asked is (answered is None and expires > 0)
+            assert {f.attname: getattr(fast, f.attname) for f in NodeToken._meta.concrete_fields} == {
+                f.attname: getattr(slow, f.attname) for f in NodeToken._meta.concrete_fields
+            }
+            for field in Instance._meta.concrete_fields:
+                assert getattr(fast.instance, field.attname) == getattr(slow.instance, field.attname), field.name
+    assert credential.by_hash("0" * 64, now) is credential.through_models("0" * 64, now) is None
 
 
 def test_the_token_of_a_machine_counts_for_an_hour_after_its_end(admin):

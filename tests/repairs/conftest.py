@@ -19,7 +19,7 @@ def drives(tmp_path, monkeypatch):
     monkeypatch.setattr(aws, "READ_ATTEMPTS", 1)
     monkeypatch.setattr(aws, "_clients", {})
     made: list[driver.Drive] = []
-    for limit in ("_measure", "_whole", "_seen", "_heard"):
+    for limit in ("_measure", "_whole", "_heard"):
         every = getattr(node_intake, limit)
         monkeypatch.setattr(every, "tick", lambda: made[-1].offset if made else 0.0)
         monkeypatch.setattr(every, "last", {})

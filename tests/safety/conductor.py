@@ -54,7 +54,7 @@ class _Copied(driver._World):
 
 def settle_limits(offset: Callable[[], float]) -> None:
     """The intake's rate limits live in the trial's time."""
-    for limit in ("_measure", "_whole", "_seen", "_heard"):
+    for limit in ("_measure", "_whole", "_heard"):
         every = getattr(node_intake, limit)
         every.tick, every.last = offset, {}
     driver.seeded()
