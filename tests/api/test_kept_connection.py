@@ -40,9 +40,18 @@ def test_one_that_the_server_ended_is_given_up(kept):
     assert not kept.is_usable(), "without a connection there is none to use"
 
 
-def test_one_on_which_the_server_said_something_is_asked_and_stays(kept):
+def test_one_on_which_the_server_said_something_is_asked_and_stays(kept, monkeypatch):
+    asked, ask = [], base.DatabaseWrapper.is_usable
+    monkeypatch.setattr(base.DatabaseWrapper, "is_usable", lambda self: asked.append(self) or ask(self))
     kept.connection.execute("listen here")
-    with connection.copy().cursor() as cursor:
-        cursor.execute("notify here")
-    time.sleep(0.1)
-    assert kept.is_usable() and kept.connection.execute("select 1").fetchone() == (1,)
+    assert kept.is_usable() and not asked
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("notify here")
+    finally:
+        other.close()
+    end = time.monotonic() + 10
+    while kept.is_usable() and not asked and time.monotonic() < end:
+        time.sleep(0.02)
+    assert asked and kept.is_usable() and kept.connection.execute("select 1").fetchone() == (1,)
