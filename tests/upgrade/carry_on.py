@@ -83,7 +83,7 @@ def _drive(release: Release, begin: datetime) -> Drive:
     wake._quiet_until, aws.READ_ATTEMPTS = float("inf"), 1
     drive = Drive(Path(os.environ["HEALTHBOARD_HOME"]), release.told["pools"], others=True, at=begin)
     drive.since = release.at.timestamp() - 60
-    for limit in (node_intake._measure, node_intake._whole, node_intake._seen, node_intake._heard):
+    for limit in (limit for limit in vars(node_intake).values() if isinstance(limit, node_intake.Every)):
         limit.tick = lambda: drive.offset
     return drive
 
