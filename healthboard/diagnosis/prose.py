@@ -21,6 +21,10 @@ _SOME = re.compile(
 )
 _EVERY = re.compile(r"\b(?:every|all|each) (?:\w+ ){0,3}(?:nodes?|instances?|hosts?|machines?)\b", re.IGNORECASE)
 _EVERY_COUNT = 10
+#: nodes that are stood for one by one; more change nothing about the reading
+_MOST = 1_000
+#: from here on the number counts something else
+_NO_FLEET = 1_000_000
 #: the story of one node, whatever its mates show
 _ONE = re.compile(
     r"\b(?:one|a single|only one) (?:(?:of|out of) (?:\w+ )?\d[\d,]* )?(?:nodes|instances|hosts|machines|node|instance|host|machine)\b|\b(?:node|instance|host) #?\d+ (?:log|show|report)",
@@ -42,7 +46,7 @@ _STALLED = re.compile(
     r"(?:dcgmi?|host ?engine)\b.{0,60}(?:takes? more than|hangs|does not (?:return|answer))", re.IGNORECASE
 )
 _LONG = re.compile(
-    r"for (?:over |more than |about )?(?:an? |\d+ )(?:hour|day)|for (?:over |more than |about )?(\d+) min", re.I
+    r"for (?:over |more than |about )?(?:an? |\d+ )(?:hour|day)|for (?:over |more than |about )?(\d{1,6}) min", re.I
 )
 
 
@@ -58,14 +62,15 @@ def breadth(text: str) -> int | None:
         return None
     prose = _prose(text)
     if m := _OF.search(prose):
-        return int(m[1].replace(",", ""))
+        found = int(m[1].replace(",", ""))
+        return min(found, _MOST) if found < _NO_FLEET else None
     if _ONE.search(prose):
         return None
     counts = [int(m[1].replace(",", "")) for m in _SOME.finditer(prose)]
-    found = max([n for n in counts if 1 < n < 1_000_000], default=None)
+    found = max([n for n in counts if 1 < n < _NO_FLEET], default=None)
     if found is None and _EVERY.search(prose):
         return _EVERY_COUNT
-    return min(found, 1_000) if found else None
+    return min(found, _MOST) if found else None
 
 
 def is_prose(text: str) -> bool:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -100,3 +101,29 @@ def test_a_loss_before_a_reboot_is_no_code_of_the_running_boot():
 def test_a_note_that_many_nodes_show_it_is_one_incident():
     text = "On one day 41 of 420 nodes, all on one driver version, log:\n" + XID.replace("79", "119")
     assert (explain(text)["verdict"], explain(text)["action"]) == ("CORRELATED", "HOLD")
+
+
+@pytest.mark.parametrize("many", ["41", "5,000", "999,999"])
+def test_however_many_nodes_a_note_tells_of_they_are_one_incident(many):
+    text = f"On one day {many} of 9,999,999 nodes, all on one driver version, log:\n" + XID.replace("79", "119")
+    tracemalloc.start()
+    try:
+        assert (explain(text)["verdict"], explain(text)["action"]) == ("CORRELATED", "HOLD")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("many", ["1,000,000", "9" * 21])
+@pytest.mark.parametrize("said", ["{} of {} nodes", "{} nodes of {}"])
+def test_a_number_that_no_fleet_has_counts_no_nodes(many, said):
+    text = f"On one day {said.format(many, many)}, all on one driver version, log:\n" + XID.replace("79", "119")
+    assert explain(text)["verdict"] == "AMBIGUOUS"
+
+
+@pytest.mark.parametrize("digits", [7, 12, 5_000])
+def test_a_time_that_nobody_waited_is_none(digits):
+    found = explain(
+        f"The system status check is impaired, and has been for {'9' * digits} minutes, nothing else is known of it."
+    )
+    assert found["codes"] == ["EC2_SYSTEM_IMPAIRED"]

@@ -6,6 +6,7 @@ Specs come as JSON lines on standard input, results go as JSON lines to standard
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import logging
@@ -73,6 +74,8 @@ class Slot:
             if not flows.folder(self.site, flow).exists():
                 _forked(lambda: flows.build(self.site, flow), self.site, TRIAL_S)
             result = _forked(lambda: _trial(self.site, flow, spec), self.site, TRIAL_S)
+        except Crashed as crashed:  # whatever it was given, it may not fall over
+            result = {"broken": [str(crashed)], "reached": 1, "recovery": 0}
         except Failed as failed:
             result = {"failed": str(failed)}
         return {**result, **_spent(self.site, begun, before)}
@@ -80,6 +83,10 @@ class Slot:
 
 class Failed(Exception):
     """A child ended without a result."""
+
+
+class Crashed(Failed):
+    """A signal ended it, and not for its time."""
 
 
 def _spent(site: Site, begun: float, before: float) -> dict[str, float]:
@@ -135,6 +142,8 @@ def _forked(work: Callable[[], dict[str, Any] | None], site: Site, limit_s: floa
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             die_with_parent()
             os.close(out)
+            faulthandler.enable()  # where it stands, should it be ended by a signal
+            faulthandler.dump_traceback_later(limit_s - 5)
             signal.alarm(int(limit_s))
             if os.getppid() == parent:
                 answer = json.dumps(work() or {}).encode()
@@ -149,9 +158,11 @@ def _forked(work: Callable[[], dict[str, Any] | None], site: Site, limit_s: floa
     os.close(into)
     with os.fdopen(out, "rb") as pipe:
         said = pipe.read()
-    os.waitpid(pid, 0)
+    _, ended = os.waitpid(pid, 0)
     if said[:1] == b"{":
         return json.loads(said)
+    if os.WIFSIGNALED(ended) and (by := os.WTERMSIG(ended)) != signal.SIGALRM:
+        raise Crashed(f"ended by {signal.Signals(by).name}")
     raise Failed(said[1:].decode(errors="replace") or f"no answer within {limit_s:.0f} s")
 
 

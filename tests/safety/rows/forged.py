@@ -29,7 +29,7 @@ from tests.safety.rows.alone import driven, result
 from tests.safety.site import Site
 from workers.node import healthboard_node as node
 
-REQUESTS = int(__import__("os").environ.get("NREQ", "10000"))
+REQUESTS = 10_000
 REPORTS, IDENTITY, RENEW, CONDEMNED = "/reports", "/enrol/identity", "/renew", "/condemned"
 
 
